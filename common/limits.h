@@ -47,7 +47,9 @@ inline constexpr size_t kStopStringBytesMax = 1 * kKiB;
 inline constexpr size_t kStopTokensMax = 256;
 inline constexpr size_t kLogprobsMax = 20;
 inline constexpr size_t kLogitBiasMax = 1024;
-inline constexpr size_t kRidBytesMax = 256;  // A client's own name of a prompt.
+inline constexpr size_t kWeightVersionBytesMax = 256;  // A trainer's name of its weights.
+inline constexpr size_t kRidBytesMax = 256;            // A client's own name of a prompt.
+inline constexpr size_t kAbortNamesMax = 4096;         // Requests that one call may abort by name.
 // Logprobs in the last event of a cumulative stream: its tokens, times one and their alternatives.
 inline constexpr size_t kCumulativeLogprobsMax = 32 * kKiB;
 inline constexpr size_t kPromptBytesMax = 8 * kMiB;    // One prompt as text, for the tokenizer.

@@ -29,6 +29,9 @@ constexpr std::array kOfRouters = {
     Fact{header::kTenant,
          "The tenant that the worker shares kept prompts within. A client's own "
          "header never passes."},
+    Fact{header::kLeg,
+         "The name by which this router aborts the request: `POST /abort_request` with `NAME` ends "
+         "all its prompts, `NAME/2` ends the third one. A client's own header never passes."},
     Fact{header::kContinue,
          "Asks for token ids in the stream, so that another worker could "
          "continue it. Its value is the reply's `created`."},
@@ -57,6 +60,7 @@ constexpr std::array kOfReplies = {
          "Seconds from the last computed row to the commit: what the client waited for."},
     Fact{header::kKvTransport,
          "The transport that moved the KV: `shm`, `tcp`, `nccl`, `cuda_ipc`."},
+    Fact{header::kAborted, "`1`: the request was aborted before its end."},
     Fact{header::kKvSuspect, "From a worker to its router: KV of this peer arrives damaged."},
     Fact{"x-ratelimit-limit-requests", "Requests that the tenant may send each minute."},
     Fact{"x-ratelimit-remaining-requests", "Requests that are left now."},

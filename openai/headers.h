@@ -22,6 +22,7 @@ inline constexpr std::string_view kPinDecode = "x-pdjob-pin-decode";
 
 // From a router to a worker.
 inline constexpr std::string_view kTenant = "x-pdjob-tenant";
+inline constexpr std::string_view kLeg = "x-pdjob-leg";
 // Between routers and the process of the Batch API.
 inline constexpr std::string_view kBatchTenant = "x-pdjob-batch-tenant";
 inline constexpr std::string_view kContinue = "x-pdjob-continue";
@@ -37,6 +38,7 @@ inline constexpr std::string_view kKvSeconds = "x-pdjob-kv-seconds";
 inline constexpr std::string_view kKvVisibleSeconds = "x-pdjob-kv-visible-seconds";
 inline constexpr std::string_view kKvTransport = "x-pdjob-kv-transport";
 inline constexpr std::string_view kKvSuspect = "x-pdjob-kv-suspect";
+inline constexpr std::string_view kAborted = "x-pdjob-aborted";
 inline constexpr std::string_view kRateLimit = "x-ratelimit-";
 
 }  // namespace header

@@ -5,19 +5,18 @@
 
 #include <simdjson.h>
 
+#include "common/hex.h"
 #include "common/limits.h"
-#include "openai/json/json_syntax_error.h"
 #include "openai/openai_fields.h"
 #include "openai/openai_prompt.h"
 #include "openai/openai_sampling.h"
 #include "openai/sglang_request.h"
+#include "openai/tokens_request.h"
 
 namespace pdjob::openai {
 namespace {
 
 namespace dom = simdjson::dom;
-
-constexpr const char* kAnyJsonObject = R"({"type":"object"})";
 
 // --- Unsupported fields. If a field would change the result, it is refused, not ignored.
 
@@ -128,25 +127,6 @@ void read_response_format(const Fields& fields, SamplingParams& sampling) {
   }
 }
 
-void read_structured_outputs(const Fields& fields, SamplingParams& sampling) {
-  const auto outputs = fields.object("structured_outputs");
-  if (!outputs) {
-    return;
-  }
-  for (const char* name : {"regex", "choice", "structural_tag"}) {
-    if (outputs->find(name)) {
-      outputs->wrong(name, "is not supported");
-    }
-  }
-  bool any_object = false;
-  outputs->boolean("json_object", any_object);
-  if (any_object) {
-    set_structure(*outputs, "json_object", sampling, &SamplingParams::json_schema, kAnyJsonObject);
-  }
-  read_schema(*outputs, "json", sampling);
-  read_grammar(*outputs, "grammar", sampling);
-}
-
 void read_structure(const Fields& fields, SamplingParams& sampling) {
   read_response_format(fields, sampling);
   read_schema(fields, "guided_json", sampling);
@@ -253,6 +233,66 @@ void read_resumed(const Fields& fields, ApiRequest& request) {
   request.resumed.resize(prompts * request.choices);
 }
 
+// Two digits for each byte, so that a version of any characters fits into a chunk extension.
+std::optional<std::string> text_of_hex(std::string_view hex) {
+  std::string text;
+  for (; hex.size() >= 2; hex.remove_prefix(2)) {
+    const auto byte = parse_hex(hex.substr(0, 2));
+    if (!byte) {
+      return std::nullopt;
+    }
+    text.push_back(static_cast<char>(*byte));
+  }
+  return hex.empty() && !text.empty() ? std::optional(std::move(text)) : std::nullopt;
+}
+
+// Spans of one choice; they must cover its tokens without a gap.
+void read_spans(Problem& problem, const std::string& name, const dom::array& spans, size_t tokens,
+                std::vector<WeightSpan>& out) {
+  for (const dom::element element : spans) {
+    dom::object object;
+    if (element.get(object) != simdjson::SUCCESS) {
+      return must_be(problem, name, "a list of objects", element);
+    }
+    const Fields fields(object, name + ".", problem);
+    WeightSpan& span = out.emplace_back();
+    std::string hex;
+    fields.text("version", hex);
+    const auto version = text_of_hex(hex);
+    span.version = version.value_or("");
+    fields.integer("start", {0, kTokenMax}, span.start);
+    fields.integer("end", {0, kTokenMax}, span.end);
+    const uint64_t before = out.size() == 1 ? 0 : out[out.size() - 2].end;
+    if (!version || version->size() > limits::kWeightVersionBytesMax || span.start != before ||
+        span.end <= span.start) {
+      return refuse(problem, name, "must be spans one after another");
+    }
+  }
+  if ((out.empty() ? 0 : out.back().end) != tokens) {
+    refuse(problem, name, "must cover all tokens of its choice");
+  }
+}
+
+void read_resumed_weights(const Fields& fields, ApiRequest& request) {
+  const std::string list = "pdjob_resume_weights";
+  const auto choices = fields.list(list, request.resumed.size());
+  if (!choices) {
+    return;
+  }
+  request.resumed_weights.resize(request.resumed.size());
+  size_t index = 0;
+  for (const dom::element choice : *choices) {
+    const std::string name = element_name(list, index);
+    dom::array spans;
+    if (choice.get(spans) != simdjson::SUCCESS) {
+      return must_be(fields.problem(), fields.param(name), "a list of spans", choice);
+    }
+    read_spans(fields.problem(), name, spans, request.resumed[index].size(),
+               request.resumed_weights[index]);
+    ++index;
+  }
+}
+
 void read_openai_request(const Fields& fields, ApiRequest& request) {
   if (request.kind == ApiKind::kChat) {
     read_messages(fields, request);
@@ -275,78 +315,26 @@ void read_request(const Fields& fields, ApiRequest& request) {
   fields.text("model", request.model);
   if (request.kind == ApiKind::kSglang) {
     read_sglang_request(fields, request);
+  } else if (request.kind == ApiKind::kTokens) {
+    read_tokens_request(fields, request);
   } else {
     read_openai_request(fields, request);
   }
   read_kv_transfer(fields, request);
   read_bootstrap(fields, request);
   read_resumed(fields, request);
-}
-
-// True if the reader would need much more memory than the body has. Each comma outside of strings
-// adds one value.
-bool has_too_many_values(std::string_view body) {
-  if (body.size() <= limits::kJsonValuesMax) {
-    return false;
-  }
-  size_t commas = 0;
-  bool in_string = false;
-  for (size_t at = 0; at < body.size(); ++at) {
-    const char c = body[at];
-    if (c == '"') {
-      in_string = !in_string;
-    } else if (in_string) {
-      at += c == '\\' ? 1 : 0;
-    } else {
-      commas += c == ',' ? 1 : 0;
-    }
-  }
-  return commas >= limits::kJsonValuesMax;
-}
-
-std::string why_not_json(simdjson::error_code error, std::string_view body) {
-  switch (error) {
-    case simdjson::EMPTY:
-      return "is empty, must be a JSON object";
-    case simdjson::DEPTH_ERROR:
-      return "is nested deeper than " + std::to_string(limits::kJsonDepthMax) + " levels";
-    case simdjson::CAPACITY:
-    case simdjson::MEMALLOC:
-      return "is too large";
-    default:
-      break;
-  }
-  const std::string reason = json_syntax_error(body);
-  return "is not valid JSON: " + (reason.empty() ? simdjson::error_message(error) : reason);
+  read_resumed_weights(fields, request);
 }
 
 }  // namespace
 
 std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body) {
-  Problem problem;
-  if (has_too_many_values(body)) {
-    refuse(problem, "", "has more than " + std::to_string(limits::kJsonValuesMax) + " values");
+  ApiRequest request{.kind = kind};
+  if (auto problem =
+          read_object(body, [&request](const Fields& fields) { read_request(fields, request); })) {
     return *std::move(problem);
   }
-  dom::parser parser(limits::kHttpBodyBytesMax);
-  dom::element root;
-  auto error = parser.allocate(body.size(), limits::kJsonDepthMax);
-  if (error == simdjson::SUCCESS) {
-    error = parser.parse(body.data(), body.size()).get(root);
-  }
-  dom::object object;
-  if (error != simdjson::SUCCESS) {
-    refuse(problem, "", why_not_json(error, body));
-  } else if (root.get(object) != simdjson::SUCCESS) {
-    must_be(problem, "", "a JSON object", root);
-  } else {
-    ApiRequest request{.kind = kind};
-    read_request(Fields(object, "", problem), request);
-    if (!problem) {
-      return request;
-    }
-  }
-  return *std::move(problem);
+  return request;
 }
 
 }  // namespace pdjob::openai

@@ -1,5 +1,6 @@
 // OpenAI's wire format: parses request bodies into native types, and writes errors; replies are in
-// openai_reply.h. SGLang's /generate becomes the same native types (sglang_request.h). Workers use
+// openai_reply.h. SGLang's and vLLM's own routes become the same native types
+// (sglang_request.h, tokens_request.h). Workers use
 // it to answer, the router for errors. It supports vLLM's extensions: token-id prompts,
 // return_token_ids, kv_transfer_params, top_k, min_p, repetition_penalty, ignore_eos, min_tokens,
 // stop_token_ids, guided/structured output. It ignores unknown fields, as OpenAI and vLLM do. It
@@ -39,6 +40,7 @@ enum class ApiKind {
   kChat,
   kCompletion,
   kSglang,  // SGLang's own POST /generate.
+  kTokens,  // vLLM's POST /inference/v1/generate.
 };
 
 // One worker's half of a KV hand-over, from kv_transfer_params (vLLM's two-hop fields plus pdjob's
@@ -67,6 +69,14 @@ struct ApiMessage {
   std::string content;
 };
 
+// Tokens [start, end) of a choice's output were made with weights of this version.
+struct WeightSpan {
+  std::string version;
+  uint64_t start = 0;
+  uint64_t end = 0;
+  friend bool operator==(const WeightSpan&, const WeightSpan&) = default;
+};
+
 struct ApiRequest {
   ApiKind kind = ApiKind::kCompletion;
   std::string model;                              // Empty: the only model.
@@ -84,9 +94,9 @@ struct ApiRequest {
   bool include_usage = false;
   bool return_token_ids = false;
   bool prompts_listed = false;  // The prompts came as a list, even if it has one.
-  // Only for kSglang: names of its prompts, one for each, or none.
+  // Only for kSglang and kTokens: names of its prompts, one for each, or none.
   std::vector<std::string> rids;
-  bool text_in_logprobs = false;
+  bool text_in_logprobs = false;  // Only for kSglang.
   bool tokens_as_ids =
       false;  // Writes tokens in logprobs as "token_id:17" (vLLM's return_tokens_as_token_ids).
   std::optional<KvTransferParams> kv_transfer;
@@ -94,6 +104,9 @@ struct ApiRequest {
   // For a stream that another worker began and the router moved here: the tokens of each choice so
   // far. There are n lists per prompt; lists may be empty. The reply continues after them.
   std::vector<std::vector<Token>> resumed;
+  // The weights that made them: spans over each choice's tokens. Empty: the router does not know.
+  // pdjob_resume_weights has versions in hexadecimal.
+  std::vector<std::vector<WeightSpan>> resumed_weights;
 };
 
 // The error names the wrong field.

@@ -4,6 +4,7 @@
 
 #include "common/limits.h"
 #include "openai/json/json_number.h"
+#include "openai/json/json_syntax_error.h"
 
 namespace pdjob::openai {
 namespace {
@@ -36,7 +37,67 @@ std::optional<int64_t> as_integer(const dom::element& value) {
                                                                      : std::nullopt;
 }
 
+// True if the reader would need much more memory than the body has. Each comma outside of strings
+// adds one value.
+bool has_too_many_values(std::string_view body) {
+  if (body.size() <= limits::kJsonValuesMax) {
+    return false;
+  }
+  size_t commas = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < body.size(); ++at) {
+    const char c = body[at];
+    if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      at += c == '\\' ? 1 : 0;
+    } else {
+      commas += c == ',' ? 1 : 0;
+    }
+  }
+  return commas >= limits::kJsonValuesMax;
+}
+
+std::string why_not_json(simdjson::error_code error, std::string_view body) {
+  switch (error) {
+    case simdjson::EMPTY:
+      return "is empty, must be a JSON object";
+    case simdjson::DEPTH_ERROR:
+      return "is nested deeper than " + std::to_string(limits::kJsonDepthMax) + " levels";
+    case simdjson::CAPACITY:
+    case simdjson::MEMALLOC:
+      return "is too large";
+    default:
+      break;
+  }
+  const std::string reason = json_syntax_error(body);
+  return "is not valid JSON: " + (reason.empty() ? simdjson::error_message(error) : reason);
+}
+
 }  // namespace
+
+Problem read_object(std::string_view body, const std::function<void(const Fields&)>& read) {
+  Problem problem;
+  if (has_too_many_values(body)) {
+    refuse(problem, "", "has more than " + std::to_string(limits::kJsonValuesMax) + " values");
+    return problem;
+  }
+  dom::parser parser(limits::kHttpBodyBytesMax);
+  dom::element root;
+  auto error = parser.allocate(body.size(), limits::kJsonDepthMax);
+  if (error == simdjson::SUCCESS) {
+    error = parser.parse(body.data(), body.size()).get(root);
+  }
+  dom::object object;
+  if (error != simdjson::SUCCESS) {
+    refuse(problem, "", why_not_json(error, body));
+  } else if (root.get(object) != simdjson::SUCCESS) {
+    must_be(problem, "", "a JSON object", root);
+  } else {
+    read(Fields(object, "", problem));
+  }
+  return problem;
+}
 
 void refuse(Problem& problem, const std::string& param, const std::string& message) {
   if (!problem) {

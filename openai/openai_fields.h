@@ -1,7 +1,8 @@
-// Reads the JSON of a request field by field, for parse_api_request(). Pure.
+// Reads the JSON of a request field by field. Pure.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -98,5 +99,9 @@ class Fields {
   std::string path_;
   Problem& problem_;
 };
+
+// Passes the body's fields to `read`, if it is one JSON object within the limits of requests.
+// Returns the first problem.
+Problem read_object(std::string_view body, const std::function<void(const Fields&)>& read);
 
 }  // namespace pdjob::openai

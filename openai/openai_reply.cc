@@ -21,6 +21,11 @@ uint64_t characters_in(std::string_view text) {
 void append_head(std::string& out, const ReplyOptions& options, std::string_view object) {
   JsonWriter json(out);
   json.begin_object();
+  if (options.kind == ApiKind::kTokens) {
+    json.key("request_id").string(options.rids.empty() ? options.id : options.rids.front());
+    json.key("choices").begin_array();
+    return;
+  }
   json.key("id").string((options.kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + options.id);
   json.key("object").string(object);
   json.key("created").integer(options.created);
@@ -97,6 +102,37 @@ std::unique_ptr<ReplyForm> reply_form(ReplyOptions options, AppendPiece append_p
   return std::make_unique<ReplyWriter>(std::move(options), std::move(append_piece));
 }
 
+std::string aborted_reply(const ApiRequest& request, const ReplyOptions& options,
+                          const ReplyPart& part) {
+  const auto form = reply_form(options, [](Token /*token*/, std::string& /*out*/) {});
+  std::vector<ReplyPart> parts(options.choices, part);
+  for (uint32_t choice = 0; choice < options.choices; ++choice) {
+    ReplyPart& each = parts[choice];
+    each.choice = choice;
+    each.finish = FinishReason::kAbort;
+    // Only an engine can count the tokens of text.
+    if (const size_t prompt = choice / options.choices_per_prompt;
+        prompt < request.token_prompts.size()) {
+      each.prompt = request.token_prompts[prompt];
+      each.prompt_tokens = each.prompt.size();
+    }
+  }
+  Usage usage;
+  for (const std::vector<Token>& prompt : request.token_prompts) {
+    usage.prompt_tokens += prompt.size();
+  }
+  std::string body;
+  if (!request.stream) {
+    form->append_whole(body, parts, usage, {});
+    return body;
+  }
+  for (const ReplyPart& each : parts) {
+    form->append_part(body, each);
+  }
+  form->append_end(body, usage);
+  return body;
+}
+
 ReplyWriter::ReplyWriter(ReplyOptions options, AppendPiece append_piece)
     : options_(std::move(options)),
       append_piece_(std::move(append_piece)),
@@ -110,8 +146,7 @@ ReplyWriter::ReplyWriter(ReplyOptions options, AppendPiece append_piece)
 
 void ReplyWriter::append_part(std::string& out, const ReplyPart& part) {
   PDJOB_CHECK(part.choice < choices_.size(), part.choice, choices_.size());
-  const bool shows_tokens =
-      !part.tokens.empty() && (options_.logprobs || options_.return_token_ids);
+  const bool shows_tokens = !part.tokens.empty() && (options_.logprobs || shows_ids());
   if (part.text.empty() && !shows_tokens && part.finish == FinishReason::kNone) {
     return;
   }
@@ -148,6 +183,9 @@ void ReplyWriter::append_whole(std::string& out, std::span<const ReplyPart> part
   out += "],";
   JsonWriter json(out);
   append_usage(json, usage);
+  if (shows_ids() && !parts.empty()) {
+    json.key("weight_version").string(parts.back().weight_version);
+  }
   if (chat && options_.return_token_ids && !parts.empty()) {
     append_prompt_ids(json, parts.front().prompt);
   }
@@ -185,10 +223,11 @@ void ReplyWriter::append_role_event(std::string& out, const ReplyPart& part) {
 void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
                                 std::string_view message_name) {
   const bool chat = options_.kind == ApiKind::kChat;
+  const bool completion = options_.kind == ApiKind::kCompletion;
   json.begin_object().key("index").integer(part.choice);
-  if (!chat) {
+  if (completion) {
     json.key("text").string(part.text);
-  } else {
+  } else if (chat) {
     json.key(message_name).begin_object();
     if (message_name == "message") {
       json.key("role").string("assistant");
@@ -196,19 +235,24 @@ void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
     json.key("content").string(part.text).end_object();
   }
   json.key("logprobs");
-  if (!options_.logprobs || part.tokens.empty()) {
+  // Clients of vLLM's own route read the list even if there are no tokens.
+  const bool none = part.tokens.empty() && options_.kind != ApiKind::kTokens;
+  if (!options_.logprobs || none) {
     json.null();
-  } else if (chat) {
-    append_chat_logprobs(json, part);
-  } else {
+  } else if (completion) {
     append_completion_logprobs(json, part);
+  } else {
+    append_chat_logprobs(json, part);
   }
   append_finish(json, part.finish);
-  if (options_.return_token_ids) {
+  if (shows_ids()) {
     append_token_ids(json, part.tokens);
-    if (!chat && !choices_[part.choice].started) {
-      append_prompt_ids(json, part.prompt);
-    }
+  }
+  if (completion && options_.return_token_ids && !choices_[part.choice].started) {
+    append_prompt_ids(json, part.prompt);
+  }
+  if (shows_ids() && part.finish != FinishReason::kNone) {
+    append_weight_versions(json, part);
   }
   json.end_object();
   choices_[part.choice].started = true;
@@ -267,6 +311,17 @@ void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& 
     json.end_object();
   }
   json.end_array().end_object();
+}
+
+void append_weight_versions(JsonWriter& json, const ReplyPart& part) {
+  json.key("weight_version")
+      .string(part.weights.empty() ? part.weight_version : part.weights.back().version);
+  json.key("weight_versions").begin_array();
+  for (const WeightSpan& span : part.weights) {
+    json.begin_object().key("version").string(span.version);
+    json.key("start").integer(span.start).key("end").integer(span.end).end_object();
+  }
+  json.end_array();
 }
 
 std::string_view ReplyWriter::name_of(Token token) {

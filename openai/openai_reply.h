@@ -28,7 +28,7 @@ namespace pdjob::openai {
 struct ReplyOptions {
   ApiKind kind = ApiKind::kCompletion;
   std::string id;                 // Without "chatcmpl-" or "cmpl-", which are added.
-  std::vector<std::string> rids;  // SGLang's form: ApiRequest::rids.
+  std::vector<std::string> rids;  // ApiRequest::rids.
   std::string model;
   int64_t created = 0;   // Seconds since 1970.
   uint32_t choices = 1;  // n times the number of prompts.
@@ -44,13 +44,6 @@ struct ReplyOptions {
 // Takes the reply's options from the request.
 ReplyOptions reply_options(const ApiRequest& request);
 
-// Tokens [start, end) of a choice's output were made with weights of this version.
-struct WeightSpan {
-  std::string version;
-  uint64_t start = 0;
-  uint64_t end = 0;
-};
-
 // The new output of one choice or, in a whole reply, all its output.
 struct ReplyPart {
   uint32_t choice = 0;
@@ -59,7 +52,7 @@ struct ReplyPart {
   FinishReason finish = FinishReason::kNone;
   std::span<const Token>
       prompt;  // The choice's prompt; used only in its first part, for prompt_token_ids.
-  // The rest is for SGLang's form.
+  // The rest is for replies with token ids, and for SGLang's form.
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
   double seconds = 0;                        // Since the request arrived.
@@ -93,6 +86,10 @@ class ReplyForm {
                             std::string_view kv_transfer_params) = 0;
 };
 std::unique_ptr<ReplyForm> reply_form(ReplyOptions options, AppendPiece append_piece);
+// The body of the reply to a request that was aborted before its first token. `options`: those of
+// the request. `part` has what its choices have in common.
+std::string aborted_reply(const ApiRequest& request, const ReplyOptions& options,
+                          const ReplyPart& part);
 
 // OpenAI's form. It renders the constant part of all events once. Per token it allocates only the
 // growth of `out`. In a chat, an event with the role precedes the first part of each choice. Value.
@@ -112,6 +109,7 @@ class ReplyWriter final : public ReplyForm {
     uint64_t characters = 0;  // In the tokens so far: the next text_offset.
   };
 
+  bool shows_ids() const { return options_.return_token_ids || options_.kind == ApiKind::kTokens; }
   void append_role_event(std::string& out, const ReplyPart& part);
   void append_choice(JsonWriter& json, const ReplyPart& part, std::string_view message_name);
   void append_chat_logprobs(JsonWriter& json, const ReplyPart& part);
@@ -130,6 +128,8 @@ class ReplyWriter final : public ReplyForm {
   std::vector<ChoiceState> choices_;
 };
 
+// The members weight_version and weight_versions.
+void append_weight_versions(JsonWriter& json, const ReplyPart& part);
 // JSON has no infinity and no NaN. Replaces -inf and NaN by a very low logprob.
 float finite_logprob(float logprob);
 

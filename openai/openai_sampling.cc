@@ -105,6 +105,33 @@ void read_grammar(const Fields& fields, std::string_view name, SamplingParams& s
   }
 }
 
+void read_structured_outputs(const Fields& fields, SamplingParams& sampling) {
+  const auto outputs = fields.object("structured_outputs");
+  if (!outputs) {
+    return;
+  }
+  for (const char* name : {"regex", "choice", "structural_tag"}) {
+    if (outputs->find(name)) {
+      outputs->wrong(name, "is not supported");
+    }
+  }
+  bool any_object = false;
+  outputs->boolean("json_object", any_object);
+  if (any_object) {
+    set_structure(*outputs, "json_object", sampling, &SamplingParams::json_schema, kAnyJsonObject);
+  }
+  read_schema(*outputs, "json", sampling);
+  read_grammar(*outputs, "grammar", sampling);
+}
+
+void refuse_all(const Fields& fields, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const auto value = fields.find(name); value && asks_for_something(*value)) {
+      fields.wrong(name, "is not supported");
+    }
+  }
+}
+
 void read_stop(const Fields& fields, StopParams& stop) {
   const auto value = fields.find("stop");
   if (value && value->is_string()) {

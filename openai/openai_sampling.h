@@ -1,6 +1,7 @@
 // The fields about sampling, structure and stops that all forms of a request share. Pure.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -25,5 +26,11 @@ void set_structure(const Fields& fields, std::string_view name, SamplingParams& 
 // A schema is JSON or a string of JSON.
 void read_schema(const Fields& fields, std::string_view name, SamplingParams& sampling);
 void read_grammar(const Fields& fields, std::string_view name, SamplingParams& sampling);
+// vLLM's structured_outputs.
+void read_structured_outputs(const Fields& fields, SamplingParams& sampling);
+inline constexpr const char* kAnyJsonObject = R"({"type":"object"})";
+
+// Refuses fields that would change the reply, and that pdjob lacks.
+void refuse_all(const Fields& fields, std::initializer_list<const char*> names);
 
 }  // namespace pdjob::openai

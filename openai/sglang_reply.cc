@@ -34,17 +34,6 @@ void append_finish(JsonWriter& json, const ReplyPart& part, uint64_t tokens) {
   json.end_object();
 }
 
-void append_weights(JsonWriter& json, const ReplyPart& part) {
-  json.key("weight_version")
-      .string(part.weights.empty() ? part.weight_version : part.weights.back().version);
-  json.key("weight_versions").begin_array();
-  for (const WeightSpan& span : part.weights) {
-    json.begin_object().key("version").string(span.version);
-    json.key("start").integer(span.start).key("end").integer(span.end).end_object();
-  }
-  json.end_array();
-}
-
 }  // namespace
 
 SglangReplyWriter::SglangReplyWriter(ReplyOptions options, AppendPiece append_piece)
@@ -147,7 +136,7 @@ void SglangReplyWriter::append_meta(std::string& out, JsonWriter& json, const Re
   json.key("cached_tokens").integer(part.cached_tokens);
   json.key("num_retractions").integer(0);
   json.key("e2e_latency").number(part.seconds);
-  append_weights(json, part);
+  append_weight_versions(json, part);
   if (options_.logprobs) {
     json.key("input_token_logprobs").begin_array().end_array();
     json.key("output_token_logprobs").begin_array();

@@ -1,7 +1,5 @@
 #include "openai/sglang_request.h"
 
-#include <initializer_list>
-
 #include <simdjson.h>
 
 #include "common/limits.h"
@@ -15,14 +13,6 @@ namespace dom = simdjson::dom;
 
 constexpr int32_t kNewTokensDefault = 128;
 constexpr int kTemperatureMax = 1000;
-
-void refuse_all(const Fields& fields, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (const auto value = fields.find(name); value && asks_for_something(*value)) {
-      fields.wrong(name, "is not supported");
-    }
-  }
-}
 
 void read_ids_or_text(const Fields& fields, ApiRequest& request) {
   const bool ids = fields.find("input_ids").has_value();

@@ -7,6 +7,7 @@
 
 #include "common/json/json_writer.h"
 #include "common/limits.h"
+#include "openai/abort_request.h"
 #include "openai/openai.h"
 #include "openai/openai_reply.h"
 #include "openai/reply_error.h"
@@ -14,7 +15,16 @@
 namespace pdjob::router {
 namespace {
 
-enum class Endpoint { kGenerate, kAnyWorker, kModels, kHealth, kMetrics, kWorkers, kMembers };
+enum class Endpoint {
+  kGenerate,
+  kAbort,
+  kAnyWorker,
+  kModels,
+  kHealth,
+  kMetrics,
+  kWorkers,
+  kMembers
+};
 
 struct Route {
   std::string_view method;
@@ -24,8 +34,11 @@ struct Route {
 constexpr Route kRoutes[] = {
     {"POST", "/generate", Endpoint::kGenerate},
     {"PUT", "/generate", Endpoint::kGenerate},
+    {"POST", "/inference/v1/generate", Endpoint::kGenerate},
     {"POST", "/v1/completions", Endpoint::kGenerate},
     {"POST", "/v1/chat/completions", Endpoint::kGenerate},
+    {"POST", "/abort_request", Endpoint::kAbort},
+    {"POST", "/abort_requests", Endpoint::kAbort},
     {"POST", "/tokenize", Endpoint::kAnyWorker},
     {"POST", "/detokenize", Endpoint::kAnyWorker},
     {"GET", "/v1/models", Endpoint::kModels},
@@ -224,7 +237,8 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
   if (request.method == "POST" || request.method == "PUT") {
     for (const Route& known : kRoutes) {
       if (known.method == request.method && known.path == request.path) {
-        return relay_->let_in(request);
+        return known.endpoint == Endpoint::kAbort ? relay_->recognize(request)
+                                                  : relay_->let_in(request);
       }
     }
     if (async_ && AsyncApi::takes_body(request)) {
@@ -257,6 +271,8 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
     switch (known.endpoint) {
       case Endpoint::kGenerate:
         return route(id, request, true);
+      case Endpoint::kAbort:
+        return abort(id, request);
       case Endpoint::kAnyWorker:
         return route(id, request, false);
       case Endpoint::kModels:
@@ -289,6 +305,21 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
       relay_->route(request_id, request, std::move(scanned), generates, std::move(sink));
     }
   }
+}
+
+// SGLang's form has no answer; vLLM's has a count.
+void HttpApi::abort(net::ExchangeId id, const net::HttpRequest& request) {
+  const bool sglang = request.path == "/abort_request";
+  const auto parsed =
+      sglang ? openai::parse_abort_request(request.body)
+             : openai::parse_abort_requests(request.body.empty() ? "{}" : request.body);
+  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
+    return refuse(id, *error);
+  }
+  const size_t count =
+      relay_->abort(std::get<openai::AbortRequest>(parsed), relay_->tenant_of(request));
+  reply_json(id, 200,
+             sglang ? "" : R"({"status":"aborted","aborted":)" + std::to_string(count) + "}");
 }
 
 // on_head() has identified the tenant.

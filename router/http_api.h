@@ -57,6 +57,7 @@ class HttpApi final : public net::HttpHandler {
   explicit HttpApi(net::Loop& loop) : loop_(loop) {}
 
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
+  void abort(net::ExchangeId id, const net::HttpRequest& request);
   void route_batch(net::ExchangeId id, const net::HttpRequest& request);
   void refuse(net::ExchangeId id, const openai::ApiError& error);
   // With tenants, checks that one of them asks. Returns false if the request is denied, and answers

@@ -6,6 +6,15 @@
 #include "openai/headers.h"
 
 namespace pdjob::router {
+namespace {
+
+// An aborted reply has only a part of its tokens. In a text of a client or a model, the quotes
+// would be escaped.
+bool is_aborted(const CapturedReply& reply) {
+  return reply.body.find(R"("finish_reason":"abort")") != std::string::npos;
+}
+
+}  // namespace
 
 CacheSink::CacheSink(std::unique_ptr<ReplySink> next, size_t bytes_max, Keep keep)
     : next_(std::move(next)), keep_(std::move(keep)), copy_(bytes_max) {}
@@ -43,7 +52,8 @@ void CacheSink::end() {
 }
 
 void CacheSink::keep_copy() {
-  if (auto reply = copy_.release()) {
+  auto reply = copy_.release();
+  if (reply && !is_aborted(*reply)) {
     keep_(std::move(*reply));
   }
 }

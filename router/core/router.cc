@@ -112,6 +112,15 @@ std::set<std::string> Router::models() const {
   return models;
 }
 
+std::string_view Router::weight_version() const {
+  for (const auto& [id, worker] : table_.all()) {
+    if (!worker.entry.weight_version.empty()) {
+      return worker.entry.weight_version;
+    }
+  }
+  return "default";
+}
+
 size_t Router::requests_queued() const {
   size_t queued = 0;
   for (const auto& [model, queue] : queues_) {
@@ -501,6 +510,9 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   }
   if (verdict == Verdict::kGood && stage == Stage::kDecode) {
     convict(*request, turn);
+    if (event.aborted) {
+      drop_prefill(*request, turn);
+    }
     relay(*request, stage, turn);
   } else if (verdict == Verdict::kClientError) {
     relay_refusal(*request, stage, turn);

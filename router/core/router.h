@@ -129,6 +129,7 @@ struct LegAnswered {  // The reply's head has arrived.
   int status = 0;
   bool retry_after = false;  // It has Retry-After. With 503, that means "overloaded".
   bool kv_suspect = false;   // Decode leg: KV from this prefill worker was damaged repeatedly.
+  bool aborted = false;      // Decode leg: it was asked to end, and may not have fetched the KV.
 };
 struct LegEnded {  // The reply is complete.
   LegId leg;
@@ -265,7 +266,7 @@ struct Blamed {  // Workers crashed or hung while it ran on them; it is refused 
 struct TakeOff {
   LegId leg;
 };
-struct AbortRunning {};  // All workers end their requests now, with the tokens that they have.
+struct AbortRunning {};  // Clients' requests at workers end now, with the tokens that they have.
 struct Quiet {};         // Admission is closed, and no worker has a client's request.
 // Each request that arrived ends with exactly one of these four.
 struct Complete {  // The relayed reply is whole.
@@ -322,6 +323,9 @@ class Router {
   std::optional<openai::ApiError> refusal_of_model(const std::string& model) const;
   // The job's models, and those that workers report.
   std::set<std::string> models() const;
+  // WorkerEntry::weight_version of the workers: in a job that updates its weights, the same one of
+  // all. "default": nobody has told one. Valid until the next step.
+  std::string_view weight_version() const;
   size_t requests_alive() const { return requests_.size(); }
   size_t requests_queued() const;
   // Clients' requests that workers may have.

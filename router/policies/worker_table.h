@@ -64,6 +64,11 @@ struct Worker {
   const std::string& kv_address() const {
     return entry.kv_address.empty() ? learnt_address : entry.kv_address;
   }
+  // False: an engine of another make.
+  bool is_pdjob() const {
+    return entry.protocol == net::Protocol::kPdjob ||
+           (entry.protocol == net::Protocol::kAuto && !entry.kv_address.empty());
+  }
   // True if that address is known, so both legs can be sent at once.
   bool concurrent() const { return !kv_address().empty(); }
   Health health(Instant now) const;

@@ -31,7 +31,7 @@ static_assert(kOutputTokensMax * kChoicesMax <=
 
 constexpr std::array<std::string_view, 4> kOneWherePresent = {"max_completion_tokens", "min_tokens",
                                                               "n", "best_of"};
-constexpr std::array<std::string_view, 26> kNames = {"model",
+constexpr std::array<std::string_view, 27> kNames = {"model",
                                                      "max_tokens",
                                                      "max_completion_tokens",
                                                      "min_tokens",
@@ -47,6 +47,7 @@ constexpr std::array<std::string_view, 26> kNames = {"model",
                                                      "bootstrap_port",
                                                      "bootstrap_room",
                                                      "pdjob_resume",
+                                                     "pdjob_resume_weights",
                                                      "tools",
                                                      "documents",
                                                      "chat_template",
@@ -60,17 +61,62 @@ constexpr std::array<std::string_view, 26> kNames = {"model",
 constexpr size_t kShapingNames = 10;  // The last ones of kNames.
 constexpr openai::JsonNames kScanned{kNames};
 
-constexpr std::array<std::string_view, 16> kSglangNames = {"model",          "sampling_params",
-                                                           "stream",         "input_ids",
-                                                           "text",           "rid",
-                                                           "return_logprob", "routing_key",
-                                                           "session_id",     "kv_transfer_params",
-                                                           "bootstrap_host", "bootstrap_port",
-                                                           "bootstrap_room", "pdjob_resume",
-                                                           "cache_salt",     "extra_key"};
+constexpr std::array<std::string_view, 17> kSglangNames = {"model",
+                                                           "sampling_params",
+                                                           "stream",
+                                                           "input_ids",
+                                                           "text",
+                                                           "rid",
+                                                           "return_logprob",
+                                                           "routing_key",
+                                                           "session_id",
+                                                           "kv_transfer_params",
+                                                           "bootstrap_host",
+                                                           "bootstrap_port",
+                                                           "bootstrap_room",
+                                                           "pdjob_resume",
+                                                           "pdjob_resume_weights",
+                                                           "cache_salt",
+                                                           "extra_key"};
 constexpr size_t kSglangShapingNames = 2;
 constexpr openai::JsonNames kSglangScanned{kSglangNames};
-constexpr uint64_t kSglangOutputTokens = 128;  // SGLang's own, without max_new_tokens.
+
+constexpr std::array<std::string_view, 13> kTokensNames = {
+    "model",        "sampling_params",      "stream",         "stream_options", "token_ids",
+    "request_id",   "kv_transfer_params",   "bootstrap_host", "bootstrap_port", "bootstrap_room",
+    "pdjob_resume", "pdjob_resume_weights", "cache_salt"};
+constexpr size_t kTokensShapingNames = 1;
+constexpr openai::JsonNames kTokensScanned{kTokensNames};
+
+// What a form of body calls its members. Value.
+struct FormNames {
+  const openai::JsonNames& scanned;
+  std::span<const std::string_view> shaping;
+  std::string_view prompt;
+  std::string_view text;                        // In place of the prompt; empty: there is nothing.
+  std::string_view rid;                         // Empty: there is none.
+  std::array<std::string_view, 2> params = {};  // In sampling_params: limits of tokens, choices.
+  uint64_t output_tokens = kOutputTokensAssumed;
+};
+constexpr FormNames kForms[] = {{.scanned = kScanned,
+                                 .shaping = std::span(kNames).last(kShapingNames),
+                                 .prompt = "prompt",
+                                 .text = "messages",
+                                 .rid = {}},
+                                {.scanned = kSglangScanned,
+                                 .shaping = std::span(kSglangNames).last(kSglangShapingNames),
+                                 .prompt = "input_ids",
+                                 .text = "text",
+                                 .rid = "rid",
+                                 .params = {"max_new_tokens", "n"},
+                                 .output_tokens = 128},  // SGLang's own.
+                                {.scanned = kTokensScanned,
+                                 .shaping = std::span(kTokensNames).last(kTokensShapingNames),
+                                 .prompt = "token_ids",
+                                 .text = {},
+                                 .rid = "request_id",
+                                 .params = {"max_tokens", "n"}}};
+const FormNames& names_of(BodyForm form) { return kForms[static_cast<size_t>(form)]; }
 
 // Edits all four members, even empty ones: a client must not name a source of KV.
 std::array<openai::JsonEdit, 4> kv_edits(const KvWords& kv) {
@@ -83,7 +129,7 @@ std::array<openai::JsonEdit, 4> kv_edits(const KvWords& kv) {
 // An integer from 0 to `max`; larger ones become `max`, so that products do not overflow. Empty:
 // the member is missing or null.
 using Limit = std::variant<std::optional<uint64_t>, openai::ApiError>;
-Limit limit_of(const openai::JsonObject& object, const char* name, uint64_t max) {
+Limit limit_of(const openai::JsonObject& object, std::string_view name, uint64_t max) {
   const std::string_view value = object.value(name);
   if (value.empty() || value == "null") {
     return std::optional<uint64_t>();
@@ -93,7 +139,7 @@ Limit limit_of(const openai::JsonObject& object, const char* name, uint64_t max)
   const bool too_many = value.find_first_not_of("0123456789") == std::string_view::npos;
   if ((!number && !too_many) || (number && *number < 0)) {
     return openai::invalid_request(std::string(name) + ": must be an integer that is not negative",
-                                   name);
+                                   std::string(name));
   }
   return std::optional(number ? std::min(static_cast<uint64_t>(*number), max) : max);
 }
@@ -135,24 +181,42 @@ PromptCounts count_prompts(std::string_view prompt) {
   return counts;
 }
 
+// sampling_params of a prefill leg, as vLLM names them.
+std::string one_token(std::string_view sampling_params) {
+  static constexpr std::array<std::string_view, 3> kOne = {"max_tokens", "min_tokens", "n"};
+  const std::string text(sampling_params.starts_with('{') ? sampling_params : "{}");
+  const auto params = openai::JsonObject::scan(text, kOne);
+  if (!params) {
+    return text;
+  }
+  std::vector<openai::JsonEdit> edits = {{"max_tokens", "1"}};
+  for (const std::string_view name : std::span(kOne).last(2)) {
+    if (!params->value(name).empty()) {
+      edits.push_back({name, "1"});
+    }
+  }
+  return params->edited(edits);
+}
+
 }  // namespace
 
 std::variant<RequestBody, openai::ApiError> RequestBody::scan(std::string text, BodyForm form) {
   RequestBody body;
   body.text_ = std::make_unique<const std::string>(std::move(text));
   body.form_ = form;
-  const bool sglang = form == BodyForm::kSglang;
-  auto object = openai::JsonObject::scan(*body.text_, sglang ? kSglangScanned : kScanned);
+  auto object = openai::JsonObject::scan(*body.text_, names_of(form).scanned);
   if (!object) {
     return openai::to_api_error(object.error());
   }
   body.model_ = openai::json_string(object->value("model")).value_or("");
-  if (const auto error = sglang ? body.read_sglang_limits(*object) : body.read_limits(*object)) {
+  if (const auto error =
+          form == BodyForm::kOpenai ? body.read_limits(*object) : body.read_inner_limits(*object)) {
     return *error;
   }
   body.object_ = std::move(*object);
   // A list of messages is one prompt.
-  const PromptCounts counts = count_prompts(sglang ? body.prompt() : body.object_->value("prompt"));
+  const PromptCounts counts =
+      count_prompts(form == BodyForm::kOpenai ? body.object_->value("prompt") : body.prompt());
   body.prompts_ = counts.prompts;
   body.prompt_tokens_ = std::max<uint64_t>(body.text_->size() / 4, counts.token_ids);
   return body;
@@ -177,22 +241,21 @@ std::optional<openai::ApiError> RequestBody::read_limits(const openai::JsonObjec
 }
 
 // Wrong values are the worker's to refuse, but a limit must be an integer here, too.
-std::optional<openai::ApiError> RequestBody::read_sglang_limits(const openai::JsonObject& object) {
-  static constexpr std::array<std::string_view, 2> kLimits = {"max_new_tokens", "n"};
-  static constexpr openai::JsonNames kNamesOfLimits{kLimits};
-  output_tokens_ = kSglangOutputTokens;
+std::optional<openai::ApiError> RequestBody::read_inner_limits(const openai::JsonObject& object) {
+  const FormNames& names = names_of(form_);
+  output_tokens_ = names.output_tokens;
   const std::string_view value = object.value("sampling_params");
   if (!value.starts_with('{')) {
     return std::nullopt;
   }
   const std::string text(value);
-  const auto params = openai::JsonObject::scan(text, kNamesOfLimits);
+  const auto params = openai::JsonObject::scan(text, names.params);
   if (!params) {
     return openai::to_api_error(params.error());
   }
   for (const auto& [name, max, out] :
-       {std::tuple{"max_new_tokens", kOutputTokensMax, &output_tokens_},
-        {"n", kChoicesMax, &choices_}}) {
+       {std::tuple{names.params[0], kOutputTokensMax, &output_tokens_},
+        {names.params[1], kChoicesMax, &choices_}}) {
     const Limit limit = limit_of(*params, name, max);
     if (const auto* error = std::get_if<openai::ApiError>(&limit)) {
       return *error;
@@ -203,21 +266,49 @@ std::optional<openai::ApiError> RequestBody::read_sglang_limits(const openai::Js
 }
 
 BodyForm form_of(std::string_view path) {
-  return path == "/generate" ? BodyForm::kSglang : BodyForm::kOpenai;
+  if (path == "/generate") {
+    return BodyForm::kSglang;
+  }
+  return path == "/inference/v1/generate" ? BodyForm::kTokens : BodyForm::kOpenai;
 }
 
 std::string_view RequestBody::prompt() const {
-  const bool sglang = form_ == BodyForm::kSglang;
-  const std::string_view prompt = object_->value(sglang ? "input_ids" : "prompt");
-  return prompt.empty() ? object_->value(sglang ? "text" : "messages") : prompt;
+  const FormNames& names = names_of(form_);
+  const std::string_view prompt = object_->value(names.prompt);
+  return prompt.empty() && !names.text.empty() ? object_->value(names.text) : prompt;
 }
 
 std::string_view RequestBody::user() const {
   if (form_ == BodyForm::kOpenai) {
     return object_->value("user");
   }
+  if (form_ == BodyForm::kTokens) {
+    return {};
+  }
   const std::string_view key = object_->value("routing_key");
   return key.empty() ? object_->value("session_id") : key;
+}
+
+std::vector<std::string> RequestBody::rids() const {
+  const std::string_view name = names_of(form_).rid;
+  const std::string_view value = name.empty() ? name : object_->value(name);
+  constexpr size_t kBytesMax = 6 * limits::kRidBytesMax;  // With every character escaped.
+  std::vector<std::string> rids;
+  for (size_t at = value.find('"'); at < value.size() && rids.size() < limits::kPromptsMax;) {
+    const size_t end = openai::end_of_json_string(value, at);
+    if (end - at > kBytesMax) {
+      return {};  // The worker refuses it.
+    }
+    rids.push_back(openai::json_string(value.substr(at, end - at)).value_or(""));
+    at = value.find('"', end);
+  }
+  if (value.starts_with('"') && prompts_ > 1) {  // The worker numbers them.
+    rids.resize(std::min<uint64_t>(prompts_, limits::kPromptsMax), rids.front());
+    for (size_t i = 0; i < rids.size(); ++i) {
+      rids[i] += "_" + std::to_string(i);
+    }
+  }
+  return rids;
 }
 
 bool RequestBody::resumable() const {
@@ -226,10 +317,7 @@ bool RequestBody::resumable() const {
 
 std::string RequestBody::shape() const {
   std::string shape;
-  const auto names = form_ == BodyForm::kSglang
-                         ? std::span<const std::string_view>(kSglangNames).last(kSglangShapingNames)
-                         : std::span<const std::string_view>(kNames).last(kShapingNames);
-  for (const std::string_view name : names) {
+  for (const std::string_view name : names_of(form_).shaping) {
     if (const std::string_view value = object_->value(name); !value.empty()) {
       shape.append(name).append(value).append(1, '\n');
     }
@@ -262,6 +350,12 @@ std::string RequestBody::prefill_leg(const KvWords& kv) const {
       }
     }
   }
+  std::string params;
+  if (form_ == BodyForm::kTokens) {
+    params = one_token(object_->value("sampling_params"));
+    edits.push_back({"sampling_params", params});
+    edits.push_back({"stream_options", ""});
+  }
   if (!object_->value("stream").empty()) {
     edits.push_back({"stream", "false"});
   }
@@ -269,9 +363,11 @@ std::string RequestBody::prefill_leg(const KvWords& kv) const {
   return object_->edited(edits);
 }
 
-std::string RequestBody::decode_leg(const KvWords& kv, std::string_view resume) const {
+std::string RequestBody::decode_leg(const KvWords& kv, std::string_view resume,
+                                    std::string_view weights) const {
   const auto [params, host, port, room] = kv_edits(kv);
-  const openai::JsonEdit edits[] = {{"pdjob_resume", resume}, params, host, port, room};
+  const openai::JsonEdit edits[] = {
+      {"pdjob_resume", resume}, {"pdjob_resume_weights", weights}, params, host, port, room};
   return object_->edited(edits);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "openai/json/json_edit.h"
 #include "openai/openai.h"
@@ -19,6 +20,7 @@ namespace pdjob::router {
 enum class BodyForm : uint8_t {
   kOpenai,
   kSglang,  // POST /generate.
+  kTokens,  // vLLM's POST /inference/v1/generate.
 };
 BodyForm form_of(std::string_view path);
 
@@ -48,6 +50,8 @@ class RequestBody {
   bool is_empty() const { return text_ == nullptr; }
   const std::string& text() const { return *text_; }
   bool stream() const { return object_->value("stream") == "true"; }
+  // The client's own names of its prompts, one for each, or none.
+  std::vector<std::string> rids() const;
   // True if its tokens suffice to go on with its stream at another worker. A cumulative stream
   // repeats the logprobs, which that worker cannot know.
   bool resumable() const;
@@ -56,14 +60,15 @@ class RequestBody {
 
   // The prefill leg's body: one token, not streamed, with the KV members.
   std::string prefill_leg(const KvWords& kv) const;
-  // The decode leg's body: the client's body with the KV members and pdjob_resume
-  // (StreamRecord::tokens_json). With an empty `resume`, it has no pdjob_resume, even if the client
-  // wrote one.
-  std::string decode_leg(const KvWords& kv, std::string_view resume = {}) const;
+  // The decode leg's body: the client's body with the KV members, pdjob_resume
+  // (StreamRecord::tokens_json) and pdjob_resume_weights (weights_json). It has no member whose
+  // value is empty here, even if the client wrote one.
+  std::string decode_leg(const KvWords& kv, std::string_view resume = {},
+                         std::string_view weights = {}) const;
 
  private:
   std::optional<openai::ApiError> read_limits(const openai::JsonObject& object);
-  std::optional<openai::ApiError> read_sglang_limits(const openai::JsonObject& object);
+  std::optional<openai::ApiError> read_inner_limits(const openai::JsonObject& object);
 
   // On the heap, so that the scan's views of it stay valid when the body moves.
   std::unique_ptr<const std::string> text_;

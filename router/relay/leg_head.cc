@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
 
 // HttpClient makes these anew, or they are for the router alone. Accept-Encoding is here because
 // the router reads prefill replies.
-constexpr std::array<std::string_view, 11> kNotForWorkers = {"host",
+constexpr std::array<std::string_view, 12> kNotForWorkers = {"host",
                                                              "content-length",
                                                              "transfer-encoding",
                                                              "expect",
@@ -34,6 +34,7 @@ constexpr std::array<std::string_view, 11> kNotForWorkers = {"host",
                                                              header::kPinDecode,
                                                              header::kContinue,
                                                              header::kTenant,
+                                                             header::kLeg,
                                                              header::kBatchTenant,
                                                              header::kDataParallelRank};
 

@@ -1,5 +1,6 @@
 #include "router/relay/relay_api.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -9,17 +10,21 @@
 #include "common/parse_number.h"
 #include "openai/headers.h"
 #include "openai/openai.h"
+#include "openai/openai_reply.h"
 #include "router/prefix_index/prompt_blocks.h"
+#include "router/relay/abort_step.h"
 #include "router/relay/leg_head.h"
 
 namespace pdjob::router {
 namespace {
 
 constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
+constexpr Duration kAbortAgain = std::chrono::milliseconds(100);
+constexpr size_t kAbortAnswersPerTurn = 64;  // Each one parses a body.
 // Each leg sends a copy of the body.
 constexpr size_t kLegsWithABody = 2;
 // Size of a leg's own header lines, without most values.
-constexpr size_t kLegLineBytes = 96;
+constexpr size_t kLegLineBytes = 160;
 
 std::string leg_text(const LegId& leg) {
   return std::string(leg.stage == Stage::kPrefill ? "prefill" : "decode") + " leg, attempt " +
@@ -31,6 +36,18 @@ Duration timeout_of(const net::HttpRequest& request) {
   const uint32_t milliseconds =
       parse_number<uint32_t>(request.header(openai::header::kRequestTimeout)).value_or(0);
   return milliseconds > 0 ? std::chrono::milliseconds(milliseconds) : kForever;
+}
+
+openai::ApiKind kind_of(std::string_view path) {
+  switch (form_of(path)) {
+    case BodyForm::kSglang:
+      return openai::ApiKind::kSglang;
+    case BodyForm::kTokens:
+      return openai::ApiKind::kTokens;
+    case BodyForm::kOpenai:
+      break;
+  }
+  return path == "/v1/chat/completions" ? openai::ApiKind::kChat : openai::ApiKind::kCompletion;
 }
 
 std::string header_lines(const Admission::Headers& headers) {
@@ -65,7 +82,16 @@ RelayApi::RelayApi(net::Loop& loop, const RouterConfig& config, Policies policie
       admission_(config.tenants),
       probe_check_({config.probe_key}),
       rows_check_({config.batches.rows_key}),
-      tracer_(std::move(tracer)) {}
+      tracer_(std::move(tracer)),
+      leg_prefix_(TransferId{loop.entropy(), loop.entropy()}.to_string() + '-') {}
+
+RelayApi::~RelayApi() {
+  for (const auto& timer : {abort_timer_, abort_soon_}) {
+    if (timer) {
+      loop_.cancel(*timer);
+    }
+  }
+}
 
 // --- events
 
@@ -77,24 +103,31 @@ void RelayApi::route(RequestId id, net::HttpRequest& request, RequestBody body, 
     reply_json(*sink, *denial);
     return;
   }
-  begin(id, {.sink = std::move(sink), .tenant = tenant, .tokens_paid = tokens}, request,
-        std::move(body), generates);
+  begin(id,
+        {.sink = std::move(sink),
+         .abortable = generates && !is_probe(request, tenant_config(tenant)) && !is_row(request),
+         .tenant = tenant,
+         .tokens_paid = tokens},
+        request, std::move(body), generates);
 }
 
 std::optional<net::EarlyReply> RelayApi::let_in(net::HttpRequest& request) {
+  if (auto unknown = recognize(request); unknown || admission_.open_to_all()) {
+    return unknown;
+  }
+  const auto denial = admission_.denial_of_request(tenant_of(request), loop_.now());
+  return denial ? std::optional(denied(*denial)) : std::nullopt;
+}
+
+std::optional<net::EarlyReply> RelayApi::recognize(net::HttpRequest& request) {
   const auto known = identify(request);
-  std::optional<Admission::Denial> denial;
   if (const auto* unknown = std::get_if<Admission::Denial>(&known)) {
-    denial = *unknown;
-  } else if (!admission_.open_to_all()) {
-    const auto tenant = std::get<Admission::Tenant>(known);
-    request.account = tenant + 1;
-    denial = admission_.denial_of_request(tenant, loop_.now());
+    return denied(*unknown);
   }
-  if (!denial) {
-    return std::nullopt;
+  if (!admission_.open_to_all()) {
+    request.account = std::get<Admission::Tenant>(known) + 1;
   }
-  return denied(*denial);
+  return std::nullopt;
 }
 
 std::optional<net::EarlyReply> RelayApi::let_in_batch_request(const net::HttpRequest& request) {
@@ -155,6 +188,8 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   Exchange& exchange = row->second;
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
+  exchange.rids = body.rids();
+  exchange.stream = body.stream();
   exchange.span = tracer_ ? tracer_->begin(request) : nullptr;
   const TenantConfig& tenant = tenant_config(exchange.tenant);
   exchange.header_lines =
@@ -252,6 +287,10 @@ net::EarlyReply RelayApi::denied(const Admission::Denial& denial) {
           .headers = std::move(headers)};
 }
 
+std::string RelayApi::leg_name(RequestId id) const {
+  return leg_prefix_ + std::to_string(id.value);
+}
+
 std::string RelayApi::text_of(RequestId id) const {
   const auto exchange = exchanges_.find(id);
   return "request " +
@@ -279,6 +318,197 @@ std::optional<Admission::Headers> RelayApi::admit_free(ReplySink& sink, Admissio
   }
   admission_.release(tenant);
   return admission_.rate_headers(tenant, loop_.now());
+}
+
+size_t RelayApi::abort(const openai::AbortRequest& asked, Admission::Tenant tenant) {
+  size_t count = 0;
+  for (const auto& [id, exchange] : exchanges_) {
+    if (!exchange.abortable || exchange.tenant != tenant) {
+      continue;
+    }
+    if (const auto prompts = meant(exchange, asked)) {
+      begin_abort(id, *prompts);
+      ++count;
+    }
+  }
+  step_aborts();
+  return count;
+}
+
+std::optional<RelayApi::Prompts> RelayApi::meant(const Exchange& exchange,
+                                                 const openai::AbortRequest& asked) {
+  if (asked.means_exactly(exchange.request_id)) {
+    return Prompts{};
+  }
+  Prompts prompts;
+  for (uint32_t index = 0; index < exchange.rids.size(); ++index) {
+    if (asked.means(exchange.rids[index])) {
+      prompts.insert(index);
+    }
+  }
+  if (prompts.empty()) {
+    return std::nullopt;
+  }
+  return prompts.size() == exchange.rids.size() ? Prompts{} : prompts;
+}
+
+void RelayApi::begin_abort(RequestId id, const Prompts& prompts) {
+  const auto [row, is_new] = aborting_.try_emplace(id, Ending{loop_.now(), prompts});
+  Ending& ending = row->second;
+  if (!is_new) {
+    if (ending.prompts.empty()) {
+      return;  // Under way already.
+    }
+    ending.prompts.insert(prompts.begin(), prompts.end());
+    if (prompts.empty() || ending.prompts.size() == exchanges_.at(id).rids.size()) {
+      ending = {.since = loop_.now(), .prompts = {}};
+    }
+  }
+  abort_due_.insert(id);
+}
+
+void RelayApi::step_aborts() {
+  size_t answered = 0;
+  while (!abort_due_.empty() && answered < kAbortAnswersPerTurn) {
+    answered += step_abort(abort_due_.extract(abort_due_.begin()).value()) ? 1 : 0;
+  }
+  std::vector<Asked> asked;
+  for (const auto& [to, question] : abort_questions_) {
+    asked.push_back(to);
+  }
+  for (const Asked& to : asked) {
+    ask_to_abort(to);
+  }
+  if (!abort_due_.empty()) {
+    step_aborts_soon();
+  }
+  if (!aborting_.empty() && !abort_timer_) {
+    abort_timer_ = loop_.call_at(loop_.now() + kAbortAgain, [this] {
+      abort_timer_.reset();
+      for (const auto& [id, ending] : aborting_) {
+        abort_due_.insert(id);
+      }
+      step_aborts();
+    });
+  }
+}
+
+void RelayApi::step_aborts_soon() {
+  if (!abort_soon_) {
+    abort_soon_ = loop_.call_at(loop_.now(), [this] {
+      abort_soon_.reset();
+      step_aborts();
+    });
+  }
+}
+
+bool RelayApi::step_abort(RequestId id) {
+  const auto row = aborting_.find(id);
+  if (row == aborting_.end()) {
+    return false;  // It has ended.
+  }
+  const auto& [since, prompts] = row->second;
+  const Exchange& exchange = exchanges_.at(id);
+  AbortSight sight{.begun = exchange.begun, .stream = exchange.stream, .whole = prompts.empty()};
+  std::vector<WorkerId> workers;
+  for (auto call = calls_.lower_bound({.request = id});
+       call != calls_.end() && call->first.request == id; ++call) {
+    if (call->first.stage == Stage::kDecode) {
+      sight.at_worker = true;
+      const WorkerId worker = legs_.at(call->second).worker;
+      if (const Worker* known = core_.workers().find(worker); known && known->is_pdjob()) {
+        workers.push_back(worker);
+      }
+    }
+  }
+  sight.foreign = workers.empty();
+  switch (abort_step(sight, loop_.now() - since)) {
+    case AbortStep::kWait:
+      return false;
+    case AbortStep::kAnswer:
+    case AbortStep::kCut:
+      answer_aborted(id);
+      return true;
+    case AbortStep::kAsk:
+      break;
+  }
+  for (const WorkerId worker : workers) {
+    auto& names = abort_questions_[{worker, exchange.tenant}].next;
+    if (prompts.empty()) {
+      names.insert(leg_name(id));
+    }
+    for (const uint32_t prompt : prompts) {
+      names.insert(openai::leg_prompt(leg_name(id), prompt));
+    }
+  }
+  return false;
+}
+
+void RelayApi::ask_to_abort(const Asked& asked) {
+  const auto row = abort_questions_.find(asked);
+  AbortQuestion& question = row->second;
+  const Worker* worker = core_.workers().find(asked.first);
+  if (question.in_flight) {
+    return;
+  }
+  if (question.next.empty() || worker == nullptr) {
+    abort_questions_.erase(row);
+    return;
+  }
+  openai::AbortRequest request;
+  while (!question.next.empty() && request.names.size() < limits::kAbortNamesMax) {
+    request.names.insert(question.next.extract(question.next.begin()));
+  }
+  question.in_flight = true;
+  const std::string& name = tenant_config(asked.second).name;
+  net::fetch(
+      loop_, *client_,
+      {.to = {worker->entry.host, worker->entry.port},
+       .method = "POST",
+       .target = "/abort_request",
+       .header_lines = name.empty() ? std::string()
+                                    : std::string(openai::header::kTenant) + ": " + name + "\r\n",
+       .more_header_lines = worker->key_line,
+       .body = openai::abort_request_body(request),
+       .connect_timeout = config_.connect_timeout,
+       .head_timeout = kReleaseTimeout,
+       .idle_timeout = kReleaseTimeout},
+      limits::kKiB, [this, asked](const Result<net::HttpReply>& /*reply*/) {
+        // If it failed, the timer asks again.
+        abort_questions_.at(asked).in_flight = false;
+        ask_to_abort(asked);
+      });
+}
+
+// No tokens are known here. A stream that has begun is cut: its tokens so far are with the client.
+void RelayApi::answer_aborted(RequestId id) {
+  const Exchange& exchange = exchanges_.at(id);
+  log::info(text_of(id) + " is aborted");
+  if (exchange.legs_began == Instant{}) {
+    admission_.give_back(exchange.tenant, exchange.tokens_paid);
+  }
+  ReplySink::Headers headers = {{std::string(openai::header::kRequestId), exchange.request_id}};
+  if (exchange.begun) {
+    exchange.sink->abort();
+  } else if (const auto parsed =
+                 openai::parse_api_request(kind_of(exchange.target), exchange.body.text());
+             const auto* error = std::get_if<openai::ApiError>(&parsed)) {
+    reply_json(*exchange.sink, {.status = error->status,
+                                .body = openai::error_body(*error),
+                                .headers = std::move(headers)});
+  } else {
+    const auto& request = std::get<openai::ApiRequest>(parsed);
+    openai::ReplyOptions options = openai::reply_options(request);
+    options.id = exchange.request_id;
+    options.created = loop_.unix_seconds();
+    headers.emplace_back(openai::header::kAborted, "1");
+    exchange.sink->reply(200, request.stream ? "text/event-stream" : "application/json",
+                         openai::aborted_reply(request, options,
+                                               {.seconds = seconds(loop_.now() - exchange.arrived),
+                                                .weight_version = core_.weight_version()}),
+                         headers);
+  }
+  client_left(id);
 }
 
 void RelayApi::client_left(RequestId id) {
@@ -319,7 +549,8 @@ void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
   submit(LegAnswered{.leg = leg.id,
                      .status = can_resume ? head.status : 500,
                      .retry_after = !head.header("retry-after").empty(),
-                     .kv_suspect = !head.header(openai::header::kKvSuspect).empty()});
+                     .kv_suspect = !head.header(openai::header::kKvSuspect).empty(),
+                     .aborted = !head.header(openai::header::kAborted).empty()});
   head_ = nullptr;
 }
 
@@ -465,8 +696,11 @@ std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange,
   if (effect.leg.stage == Stage::kPrefill && !exchange.dialect->one_body) {
     return exchange.body.prefill_leg(words);
   }
-  return exchange.body.decode_leg(words,
-                                  effect.resumes ? exchange.record->tokens_json() : std::string());
+  if (!effect.resumes) {
+    return exchange.body.decode_leg(words);
+  }
+  return exchange.body.decode_leg(words, exchange.record->tokens_json(),
+                                  exchange.record->weights_json());
 }
 
 void RelayApi::carry_out(const StartLeg& effect) {
@@ -490,6 +724,12 @@ void RelayApi::carry_out(const StartLeg& effect) {
       .append("\r\n")
       .append(words.header_lines);
   own_lines.append(key_line);
+  if (effect.leg.stage == Stage::kDecode && exchange.abortable && picked.is_pdjob()) {
+    own_lines.append(openai::header::kLeg)
+        .append(": ")
+        .append(leg_name(effect.leg.request))
+        .append("\r\n");
+  }
   std::unique_ptr<Span> span;
   if (exchange.span) {
     span = tracer_->begin_child(*exchange.span,
@@ -661,20 +901,15 @@ void RelayApi::carry_out(const TakeOff& effect) {
   }
 }
 
-// A worker that does not know the call finishes what it has.
+// Those without a leg wait in the queue, and go on waiting. Rows of batches finish.
 void RelayApi::carry_out(const AbortRunning& /*effect*/) {
-  for (const auto& [id, worker] : core_.workers().all()) {
-    net::fetch(loop_, *client_,
-               {.to = {worker.entry.host, worker.entry.port},
-                .method = "POST",
-                .target = "/abort_request",
-                .header_lines = worker.key_line + "Content-Type: application/json\r\n",
-                .body = R"({"abort_all":true})",
-                .connect_timeout = config_.connect_timeout,
-                .head_timeout = kReleaseTimeout,
-                .idle_timeout = kReleaseTimeout},
-               limits::kKiB, [](const Result<net::HttpReply>&) {});  // It is asked again.
+  for (const auto& [call, leg] : legs_) {
+    const auto exchange = exchanges_.find(leg.id.request);
+    if (exchange != exchanges_.end() && exchange->second.abortable) {
+      begin_abort(leg.id.request, {});
+    }
   }
+  step_aborts_soon();
 }
 
 void RelayApi::carry_out(const Quiet& /*effect*/) {
@@ -746,6 +981,7 @@ void RelayApi::end(RequestId id, Outcome outcome) {
     end_trace(exchange->second, outcome);
   }
   exchanges_.erase(exchange);
+  aborting_.erase(id);
 }
 
 }  // namespace pdjob::router

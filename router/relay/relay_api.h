@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "net/http/http_server.h"
 #include "net/loop/core_runner.h"
 #include "net/loop/loop.h"
+#include "openai/abort_request.h"
 #include "router/admission/admission.h"
 #include "router/core/kv_words.h"
 #include "router/core/router.h"
@@ -44,6 +47,9 @@ class RelayApi final : public net::HttpCallHandler {
   // `tracer` may be null.
   RelayApi(net::Loop& loop, const RouterConfig& config, Policies policies,
            std::unique_ptr<Tracer> tracer, std::function<void()> on_drained);
+  ~RelayApi();
+  RelayApi(const RelayApi&) = delete;
+  RelayApi& operator=(const RelayApi&) = delete;
 
   // A new id, for one request. The caller has it before the request can end.
   RequestId next_id() { return RequestId{++ids_}; }
@@ -53,6 +59,9 @@ class RelayApi final : public net::HttpCallHandler {
   // Takes over a request that generates and was admitted before.
   void route_admitted(RequestId id, Admission::Tenant tenant, const net::HttpRequest& request,
                       RequestBody body, std::unique_ptr<ReplySink> sink);
+  // Ends the requests of this tenant that are meant, before their time: with 200, the tokens that
+  // they have, and finish reason "abort". Returns how many; their replies come later.
+  size_t abort(const openai::AbortRequest& asked, Admission::Tenant tenant);
   // Nobody wants the reply any more. Ignores requests that have ended.
   void client_left(RequestId id);
   // The sink was full and takes bytes again. Ignores requests that have ended.
@@ -72,12 +81,14 @@ class RelayApi final : public net::HttpCallHandler {
   // Checks a request before its body arrives, and notes its tenant in `account`. Returns a reply if
   // the request is denied.
   std::optional<net::EarlyReply> let_in(net::HttpRequest& request);
-  // The same for a request for files or batches. Notes no tenant.
+  // The same, whatever the tenant has under way: only an unknown key is denied.
+  std::optional<net::EarlyReply> recognize(net::HttpRequest& request);
+  // let_in() for a request for files or batches. Notes no tenant.
   std::optional<net::EarlyReply> let_in_batch_request(const net::HttpRequest& request);
   // Who asks: by the key, or, beside the key of the Batch API's process, by the name that it says.
   std::variant<Admission::Tenant, Admission::Denial> identify(
       const net::HttpRequest& request) const;
-  // Requires: let_in() has seen the request.
+  // Requires: let_in() or recognize() has seen the request.
   Admission::Tenant tenant_of(const net::HttpRequest& request) const;
   // Counts and logs the denial. Returns the reply to it.
   net::EarlyReply denied(const Admission::Denial& denial);
@@ -106,6 +117,10 @@ class RelayApi final : public net::HttpCallHandler {
     std::string target;
     std::string header_lines;  // Shared by all legs; each adds its own.
     std::string request_id;
+    std::vector<std::string> rids;  // The client's own names of its prompts.
+    // A client's own. Probes, rows of batches and asynchronous requests are not.
+    bool abortable = false;
+    bool stream = false;
     RequestBody body;
     const KvDialect* dialect = nullptr;  // Of its prefill workers; hedging mixes no dialects.
     std::string returned_params;         // Two-hop: the KV's place, from the prefill leg.
@@ -122,6 +137,9 @@ class RelayApi final : public net::HttpCallHandler {
     net::CallId relayed;                   // The leg whose bytes the sink gets.
     std::unique_ptr<Span> span;            // If it is traced.
   };
+  using Prompts = std::set<uint32_t>;  // Of a batch, by index; empty: all.
+  // Returns nothing if no prompt of the request is meant.
+  static std::optional<Prompts> meant(const Exchange& exchange, const openai::AbortRequest& asked);
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {
     LegId id;
@@ -186,6 +204,19 @@ class RelayApi final : public net::HttpCallHandler {
   // `error`: why it failed; empty: it did not.
   Leg take_leg(net::CallId call, std::string_view error = "");
   void end_trace(Exchange& exchange, Outcome outcome);
+  // The name of a request at workers. No client can guess it, and no other request has it.
+  std::string leg_name(RequestId id) const;
+  // Notes that these prompts of the request are to end.
+  void begin_abort(RequestId id, const Prompts& prompts);
+  // Takes the next step for the requests in abort_due_, and comes again until all have ended.
+  void step_aborts();
+  void step_aborts_soon();  // In the next turn.
+  // Returns true if the router has ended the request itself.
+  bool step_abort(RequestId id);
+  // A worker answers one question at a time; names that come meanwhile are in the next one.
+  using Asked = std::pair<WorkerId, Admission::Tenant>;
+  void ask_to_abort(const Asked& asked);
+  void answer_aborted(RequestId id);
   // Counts the end and drops the exchange.
   void end(RequestId id, Outcome outcome);
   // "request ", and its x-request-id, for the log.
@@ -205,10 +236,25 @@ class RelayApi final : public net::HttpCallHandler {
   RouterMetrics metrics_;
   const std::unique_ptr<Tracer> tracer_;  // If the config has one.
 
+  const std::string leg_prefix_;
   uint64_t ids_ = 0;
   std::unordered_map<RequestId, Exchange> exchanges_;
   std::unordered_map<net::CallId, Leg> legs_;
   std::map<LegId, net::CallId> calls_;
+  // A request that is to end.
+  struct Ending {
+    Instant since{};  // The first call that meant it.
+    Prompts prompts;
+  };
+  std::map<RequestId, Ending> aborting_;
+  std::set<RequestId> abort_due_;
+  struct AbortQuestion {
+    bool in_flight = false;
+    std::set<std::string, std::less<>> next;  // The names that it will have.
+  };
+  std::map<Asked, AbortQuestion> abort_questions_;
+  std::optional<net::TimerId> abort_timer_;  // Makes all of aborting_ due.
+  std::optional<net::TimerId> abort_soon_;
 
   const net::HttpReplyHead* head_ = nullptr;  // Set while the core handles it.
   std::string scratch_;

@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "openai/abort_request.h"
 #include "openai/openai.h"
 #include "openai/openai_embedding.h"
 
@@ -21,9 +22,10 @@ void check_request(const openai::ApiRequest& request) {
   PDJOB_CHECK(chat || request.prompts.empty() != request.token_prompts.empty());
   PDJOB_CHECK(request.choices >= 1 && request.choices <= limits::kChoicesMax);
   PDJOB_CHECK(request.stop.max_tokens >= 1 && request.stop.min_tokens >= 0);
+  const bool nested =
+      request.kind == openai::ApiKind::kSglang || request.kind == openai::ApiKind::kTokens;
   PDJOB_CHECK(request.sampling.temperature >= 0);
-  PDJOB_CHECK(request.sampling.temperature <=
-              (request.kind == openai::ApiKind::kSglang ? 1000 : 2));
+  PDJOB_CHECK(request.sampling.temperature <= (nested ? 1000 : 2));
   PDJOB_CHECK(request.sampling.top_p > 0 && request.sampling.top_p <= 1);
   PDJOB_CHECK(request.sampling.repetition_penalty > 0);
   const size_t prompts = request.prompts.size() + request.token_prompts.size();
@@ -35,8 +37,8 @@ void check_request(const openai::ApiRequest& request) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (const auto kind :
-       {openai::ApiKind::kChat, openai::ApiKind::kCompletion, openai::ApiKind::kSglang}) {
+  for (const auto kind : {openai::ApiKind::kChat, openai::ApiKind::kCompletion,
+                          openai::ApiKind::kSglang, openai::ApiKind::kTokens}) {
     const auto parsed = openai::parse_api_request(kind, body);
     if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
       PDJOB_CHECK(error->status == 400 && !error->message.empty());
@@ -44,6 +46,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     } else {
       check_request(std::get<openai::ApiRequest>(parsed));
     }
+  }
+  if (const auto abort = openai::parse_abort_request(body);
+      const auto* asked = std::get_if<openai::AbortRequest>(&abort)) {
+    PDJOB_CHECK(asked->names.size() <= limits::kAbortNamesMax && asked->all == asked->means(""));
   }
   if (const auto vector = openai::parse_embedding(std::string(body))) {
     PDJOB_CHECK(!vector->empty() && vector->size() <= limits::kEmbeddingDimensionsMax);

@@ -84,9 +84,9 @@ def complete(url, stream=False, tokens=TOKENS, prompt=PROMPT):
     return "".join(event["choices"][0]["text"] for event in events if event["choices"])
 
 
-def generate(url):
+def generate(url, tokens=TOKENS):
     """Returns the meta_info of SGLang's /generate."""
-    body = {"text": PROMPT, "sampling_params": {"max_new_tokens": TOKENS, "temperature": 0, "ignore_eos": True}}
+    body = {"text": PROMPT, "sampling_params": {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}}
     request = urllib.request.Request(url + "/generate", data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=180) as reply:
         return json.loads(reply.read())["meta_info"]
@@ -185,7 +185,7 @@ def test_streams_go_on_over_an_update(job, weights):
     threads = [threading.Thread(target=run, args=(said, number)) for number, said in enumerate(streams)]
     for thread in threads:
         thread.start()
-    eventually(lambda: call(job, "GET", "/v1/loads")[1]["loads"][0]["num_running_reqs"] == 4, what="all streams run")
+    eventually(lambda: running(job) == 4, what="all streams run")
     time.sleep(0.5)
     status, told = call(job, "POST", "/v1/rl/update", {"path": "b.gguf", "version": "step-3", "mode": "retract"})
     assert status == 200, told
@@ -194,6 +194,26 @@ def test_streams_go_on_over_an_update(job, weights):
     assert all(len(said) == 1 and said[0] for said in streams)
     assert set(versions(job).values()) == {"step-3"}
     eventually(lambda: assert_idle(job), what="an idle fleet")
+
+
+def running(job):
+    return call(job, "GET", "/v1/loads")[1]["loads"][0]["num_running_reqs"]
+
+
+def test_a_pause_that_aborts_ends_requests_with_the_tokens_that_they_have(job):
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(generate(job.url, tokens=1500)))
+    thread.start()
+    eventually(lambda: running(job) == 1, what="it runs")
+    time.sleep(0.5)
+    began = time.monotonic()
+    assert call(job, "POST", "/pause_generation", {"mode": "abort"})[0] == 200
+    thread.join(60)
+    assert time.monotonic() - began < 20
+    (meta,) = answers
+    assert meta["finish_reason"]["type"] == "abort" and 0 < meta["completion_tokens"] < 1500, meta
+    assert meta["weight_version"] == "step-3" and meta["weight_versions"] == [{"version": "step-3", "start": 0, "end": meta["completion_tokens"]}], meta
+    assert call(job, "POST", "/continue_generation", {})[0] == 200
 
 
 def test_a_flush_drops_what_workers_have_kept_and_a_name_can_change(job):

@@ -58,10 +58,20 @@ const char* prompt_field(const openai::ApiRequest& request) {
   if (request.kind == openai::ApiKind::kSglang) {
     return request.token_prompts.empty() ? "text" : "input_ids";
   }
+  if (request.kind == openai::ApiKind::kTokens) {
+    return "token_ids";
+  }
   return "prompt";
 }
 const char* limit_field(const openai::ApiRequest& request) {
-  return request.kind == openai::ApiKind::kSglang ? "sampling_params.max_new_tokens" : "max_tokens";
+  switch (request.kind) {
+    case openai::ApiKind::kSglang:
+      return "sampling_params.max_new_tokens";
+    case openai::ApiKind::kTokens:
+      return "sampling_params.max_tokens";
+    default:
+      return "max_tokens";
+  }
 }
 const char* prompt_ids_field(const openai::ApiRequest& request) {
   return request.kind == openai::ApiKind::kSglang ? "return_prompt_token_ids" : "return_token_ids";

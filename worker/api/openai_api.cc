@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/hex.h"
 #include "common/json/json_writer.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -117,9 +118,21 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_generate(i, openai::ApiKind::kSglang, r);
        }},
+      {"/inference/v1/generate", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.on_generate(i, openai::ApiKind::kTokens, r);
+       }},
       {"/v1/completions", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_generate(i, openai::ApiKind::kCompletion, r);
+       }},
+      {"/abort_request", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.on_abort(i, AbortForm::kSglang, r);
+       }},
+      {"/abort_requests", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.on_abort(i, AbortForm::kVllm, r);
        }},
       {"/tokenize", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) { api.on_tokenize(i, r); }},
@@ -199,9 +212,14 @@ void OpenaiApi::on_generate(net::ExchangeId id, openai::ApiKind kind, net::HttpR
   }
   Asked asked{.http = id,
               .request_id = std::string(http.header(openai::header::kRequestId)),
+              .leg = std::string(http.header(openai::header::kLeg)),
               .tenant = std::string(http.header(openai::header::kTenant)),
               .created = created_by_router(http.header(openai::header::kContinue)),
               .bytes = bytes};
+  Waiting& waiting = waiting_.at(id.value);
+  waiting.request_id = asked.request_id;
+  waiting.leg = asked.leg;
+  waiting.tenant = asked.tenant;
   if (bytes <= limits::kParsedAtOnceBytesMax) {
     return on_parsed(std::move(asked), openai::parse_api_request(kind, http.body));
   }
@@ -315,7 +333,7 @@ bool OpenaiApi::begin_waiting(net::ExchangeId id, size_t bytes) {
                                      "this worker prepares as many requests as it can hold"}));
     return false;
   }
-  waiting_[id.value] = bytes;
+  waiting_[id.value].bytes = bytes;
   waiting_bytes_ += bytes;
   return true;
 }
@@ -325,7 +343,7 @@ bool OpenaiApi::end_waiting(net::ExchangeId id) {
   if (found == waiting_.end()) {
     return false;
   }
-  waiting_bytes_ -= found->second;
+  waiting_bytes_ -= found->second.bytes;
   waiting_.erase(found);
   if (waiting_.empty() && when_prepared_) {
     // In a later turn: the engine thread does not have the last request yet.
@@ -335,6 +353,9 @@ bool OpenaiApi::end_waiting(net::ExchangeId id) {
 }
 
 void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
+  const auto waiting = waiting_.find(asked.http.value);
+  const openai::AbortRequest aborted =
+      waiting != waiting_.end() ? std::move(waiting->second.aborted) : openai::AbortRequest{};
   end_waiting(asked.http);
   const openai::ApiRequest& request = prepared.request;
   std::vector<GenerationRequest>& generations = prepared.generations;
@@ -348,20 +369,24 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
   reply.choices = choices;
   reply.choices_per_prompt = choices_per_prompt;
   const engine::Vocabulary& vocabulary = engine_.vocabulary();
-  Exchange exchange{.http = asked.http,
-                    .log_name = id,
-                    .writer = openai::reply_form(std::move(reply),
-                                                 [&vocabulary](Token token, std::string& out) {
-                                                   out += vocabulary.piece(token, true);
-                                                 }),
-                    .choices = std::vector<ChoiceReply>(choices),
-                    .choices_per_prompt = choices_per_prompt,
-                    .choices_left = choices,
-                    .stream = request.stream,
-                    .shows_ends = request.kind == openai::ApiKind::kSglang,
-                    .tells = request.stream && asked.created,
-                    .headers = {{std::string(openai::header::kWorker), options_.name}},
-                    .arrived = loop_->now()};
+  Exchange exchange{
+      .http = asked.http,
+      .log_name = id,
+      .request_id = asked.request_id,
+      .leg = asked.leg,
+      .tenant = asked.tenant,
+      .writer = openai::reply_form(
+          std::move(reply),
+          [&vocabulary](Token token, std::string& out) { out += vocabulary.piece(token, true); }),
+      .choices = std::vector<ChoiceReply>(choices),
+      .choices_per_prompt = choices_per_prompt,
+      .choices_left = choices,
+      .stream = request.stream,
+      .shows_ends = request.kind == openai::ApiKind::kSglang ||
+                    request.kind == openai::ApiKind::kTokens || request.return_token_ids,
+      .tells = request.stream && asked.created,
+      .headers = {{std::string(openai::header::kWorker), options_.name}},
+      .arrived = loop_->now()};
   for (GenerationRequest& generation : generations) {
     const auto index = static_cast<uint32_t>(exchange.prompts.size());
     generation.id = RequestId{next_request_++};
@@ -381,19 +406,115 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
         exchange.choices[index * choices_per_prompt + choice].text = prepared.echoes[index];
       }
     }
+    for (uint32_t choice = 0; choice < generation.resumed.size(); ++choice) {
+      exchange.choices[index * choices_per_prompt + choice].resumed_left =
+          generation.resumed[choice].size();
+    }
     exchange.prompts.push_back(
         {.generation = generation.id,
+         .rid = index < request.rids.size() ? request.rids[index] : std::string(),
          .ids = request.return_token_ids ? generation.prompt : std::vector<Token>{},
          .tokens = generation.prompt.size()});
     generations_[generation.id] = {.exchange = asked.http.value, .prompt_index = index};
   }
-  exchanges_.emplace(asked.http.value, std::move(exchange));
+  for (size_t i = 0; i < request.resumed_weights.size() && i < exchange.choices.size(); ++i) {
+    exchange.choices[i].weights = request.resumed_weights[i];
+  }
+  Exchange& started = exchanges_.emplace(asked.http.value, std::move(exchange)).first->second;
+  abort(started, aborted);
   for (GenerationRequest& generation : generations) {
     const RequestId request_id = generation.id;
+    if (!generations_.contains(request_id)) {
+      continue;  // Aborted.
+    }
     if (const Status submitted = engine_queue_.submit(std::move(generation)); !submitted) {
       return take_output(RequestFailed{.request = request_id, .error = submitted.error()});
     }
   }
+}
+
+size_t OpenaiApi::abort(const openai::AbortRequest& asked, std::string_view tenant) {
+  size_t count = 0;
+  for (auto& [key, waiting] : waiting_) {
+    if (tenant.empty() || waiting.tenant == tenant) {
+      const openai::AbortRequest part = asked.part_of(waiting.leg);
+      const bool whole = part.all || asked.means_exactly(waiting.request_id);
+      waiting.aborted.all |= whole;
+      waiting.aborted.names.insert(part.names.begin(), part.names.end());
+      count += whole || !part.names.empty() ? 1 : 0;
+    }
+  }
+  std::vector<ExchangeKey> keys;
+  keys.reserve(exchanges_.size());
+  for (const auto& [key, exchange] : exchanges_) {
+    if (tenant.empty() || exchange.tenant == tenant) {
+      keys.push_back(key);
+    }
+  }
+  for (const ExchangeKey key : keys) {
+    if (const auto found = exchanges_.find(key); found != exchanges_.end()) {
+      count += abort(found->second, asked);
+    }
+  }
+  return count;
+}
+
+size_t OpenaiApi::abort(Exchange& exchange, const openai::AbortRequest& asked) {
+  const openai::AbortRequest part = asked.part_of(exchange.leg);
+  const bool whole = part.all || asked.means_exactly(exchange.request_id);
+  size_t count = 0;
+  for (uint32_t index = 0; index < exchange.prompts.size(); ++index) {
+    PromptReply& prompt = exchange.prompts[index];
+    const auto first = exchange.choices.begin() + index * exchange.choices_per_prompt;
+    const bool ended =
+        std::all_of(first, first + exchange.choices_per_prompt,
+                    [](const ChoiceReply& choice) { return choice.finish != FinishReason::kNone; });
+    if (ended || !(whole || (!prompt.rid.empty() && asked.means(prompt.rid)) ||
+                   part.names.contains(openai::leg_prompt(exchange.leg, index)))) {
+      continue;
+    }
+    ++count;
+    if (resumes(exchange, index)) {
+      prompt.abort_wanted = true;
+    } else if (!abort_prompt(exchange, index)) {
+      break;
+    }
+  }
+  return count;
+}
+
+bool OpenaiApi::resumes(const Exchange& exchange, uint32_t prompt) {
+  const auto first = exchange.choices.begin() + prompt * exchange.choices_per_prompt;
+  return std::any_of(first, first + exchange.choices_per_prompt, [](const ChoiceReply& choice) {
+    return choice.resumed_left > 0 && choice.finish == FinishReason::kNone;
+  });
+}
+
+bool OpenaiApi::abort_prompt(Exchange& exchange, uint32_t prompt) {
+  const RequestId generation = exchange.prompts[prompt].generation;
+  generations_.erase(generation);
+  engine_queue_.cancel(generation);
+  if (!exchange.begun && !exchange.aborted) {
+    exchange.headers.emplace_back(openai::header::kAborted, "1");
+  }
+  exchange.aborted = true;
+  const uint32_t first = prompt * exchange.choices_per_prompt;
+  for (uint32_t index = first; index < first + exchange.choices_per_prompt; ++index) {
+    ChoiceReply& choice = exchange.choices[index];
+    if (choice.finish != FinishReason::kNone) {
+      continue;
+    }
+    choice.finish = FinishReason::kAbort;
+    exchange.choices_left -= 1;
+    if (exchange.stream && !send_part(exchange, index, /*known=*/false)) {
+      return false;
+    }
+  }
+  if (exchange.choices_left > 0) {
+    return true;
+  }
+  finish(exchange);
+  return false;
 }
 
 bool OpenaiApi::take(OutputBatch batch) {
@@ -449,15 +570,24 @@ void OpenaiApi::take_output(TokenOutput& output) {
   }
   choice.stop_string = std::move(output.stop_string);
   if (output.shown || exchange.shows_ends) {
-    note_weights(choice.weights);
+    const bool noted = !choice.weights.empty() &&
+                       choice.weights.back().end > choice.tokens_noted;  // By another worker.
+    if (!noted) {
+      note_weights(choice.weights);
+    }
+    choice.tokens_noted += 1;
     choice.tokens.push_back(std::move(output.token));
   }
   exchange.choices_left -= output.finish == FinishReason::kNone ? 0 : 1;
+  choice.resumed_left -= output.resumed && choice.resumed_left > 0 ? 1 : 0;
   if (exchange.stream && !send_part(exchange, index, output.resumed)) {
     return;
   }
   if (exchange.choices_left == 0) {
     finish(exchange);
+  } else if (exchange.prompts[generation.prompt_index].abort_wanted &&
+             !resumes(exchange, generation.prompt_index)) {
+    abort_prompt(exchange, generation.prompt_index);
   }
 }
 
@@ -494,12 +624,20 @@ void OpenaiApi::begin_stream(Exchange& exchange) {
   }
 }
 
-std::string_view OpenaiApi::told(const Exchange& exchange, uint32_t choice) {
+std::string_view OpenaiApi::told(const Exchange& exchange, ChoiceReply& choice, uint32_t index) {
   extension_.clear();
-  if (exchange.tells) {
-    extension_.append("t=").append(std::to_string(choice));
-    for (const Token token : exchange.choices[choice].untold) {
-      extension_.append(".").append(std::to_string(token));
+  if (!exchange.tells) {
+    return extension_;
+  }
+  extension_.append("t=").append(std::to_string(index));
+  for (const Token token : choice.untold) {
+    extension_.append(".").append(std::to_string(token));
+  }
+  if (!choice.weights.empty() && choice.weights.back().version != choice.told_weights) {
+    choice.told_weights = choice.weights.back().version;
+    extension_.append(";w=");
+    for (const char byte : choice.told_weights) {
+      append_hex(extension_, static_cast<unsigned char>(byte), 2);
     }
   }
   return extension_;
@@ -515,7 +653,7 @@ bool OpenaiApi::send_part(Exchange& exchange, uint32_t index, bool known) {
   choice.text.clear();
   choice.tokens.clear();
   if (!buffer_.empty() && !known) {
-    server_->write(exchange.http, buffer_, told(exchange, index));
+    server_->write(exchange.http, buffer_, told(exchange, choice, index));
     choice.untold.clear();
   }
   if (server_->bytes_queued(exchange.http) > limits::kHttpSendQueueBytesMax) {
@@ -543,7 +681,7 @@ void OpenaiApi::finish(Exchange& exchange) {
     exchange.writer->append_whole(buffer_, parts, exchange.usage, exchange.kv_transfer_params);
     server_->reply(exchange.http, 200, kJson, buffer_, exchange.headers);
   }
-  metrics_.requests_succeeded.add();
+  (exchange.aborted ? metrics_.requests_cancelled : metrics_.requests_succeeded).add();
   metrics_.prompt_tokens.add(static_cast<double>(exchange.usage.prompt_tokens));
   for (const PromptReply& prompt : exchange.prompts) {
     generations_.erase(prompt.generation);
@@ -684,6 +822,19 @@ void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) 
   }
   prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
           prepare_text(maker_, std::move(std::get<0>(parsed)), reply_with_body(id)));
+}
+
+void OpenaiApi::on_abort(net::ExchangeId id, AbortForm form, const net::HttpRequest& http) {
+  const bool sglang = form == AbortForm::kSglang;
+  const auto parsed = sglang ? openai::parse_abort_request(http.body)
+                             : openai::parse_abort_requests(http.body.empty() ? "{}" : http.body);
+  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
+    return refuse(id, *error);
+  }
+  const size_t count =
+      abort(std::get<openai::AbortRequest>(parsed), http.header(openai::header::kTenant));
+  server_->reply(id, 200, kJson,
+                 sglang ? "" : R"({"status":"aborted","aborted":)" + std::to_string(count) + "}");
 }
 
 void OpenaiApi::on_models(net::ExchangeId id) {

@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "net/control/message.h"
 #include "net/http/http_server.h"
+#include "openai/abort_request.h"
 #include "openai/openai.h"
 #include "openai/openai_reply.h"
 #include "worker/api/bootstrap.h"
@@ -67,6 +68,10 @@ class OpenaiApi final : public net::HttpHandler {
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
   void on_client_gone(net::ExchangeId id) override;
 
+  // Ends the requests that are meant: they are answered at once, with 200, what they have so far,
+  // and finish reason "abort". `tenant`: only its requests; empty: everybody's. Returns how many.
+  size_t abort(const openai::AbortRequest& asked, std::string_view tenant = {});
+
   // Takes outputs of the engine thread. Returns true if it has drained.
   bool take(OutputBatch batch);
   // From now on new requests are refused, and /health answers 503. Calls `prepared` once, when the
@@ -92,6 +97,9 @@ class OpenaiApi final : public net::HttpHandler {
     std::optional<Token> stop_token;  // What ended it, if a token or a string did.
     std::string stop_string;
     std::vector<openai::WeightSpan> weights;  // Of all its tokens.
+    uint64_t tokens_noted = 0;                // Those of `weights` that this worker has seen.
+    size_t resumed_left = 0;                  // Tokens of pdjob_resume that have not come back yet.
+    std::string told_weights;                 // The last version that the router knows.
   };
   struct LatencySum {
     Duration sum{};
@@ -99,14 +107,19 @@ class OpenaiApi final : public net::HttpHandler {
   };
   struct PromptReply {
     RequestId generation;
+    std::string rid;         // The client's own name of it; empty: none.
     std::vector<Token> ids;  // If the reply reports them.
     uint64_t tokens = 0;
     uint64_t cached_tokens = 0;
+    bool abort_wanted = false;  // Once the tokens of pdjob_resume are back.
   };
   // One HTTP request: one generation per prompt, one reply.
   struct Exchange {
     net::ExchangeId http;
     std::string log_name;
+    std::string request_id;  // As it came.
+    std::string leg;         // The router's own name of it; empty: a direct caller.
+    std::string tenant;
     std::unique_ptr<openai::ReplyForm> writer;
     std::vector<PromptReply> prompts;
     std::vector<ChoiceReply> choices;  // Prompt p has [p * n, p * n + n).
@@ -114,6 +127,7 @@ class OpenaiApi final : public net::HttpHandler {
     uint32_t choices_left = 0;
     bool stream = false;
     bool begun = false;       // The head is out.
+    bool aborted = false;     // At least one of its prompts was.
     bool shows_ends = false;  // The reply's tokens include those that end it.
     bool tells = false;       // Each chunk of the stream tells the router its tokens.
     openai::Usage usage;
@@ -127,6 +141,7 @@ class OpenaiApi final : public net::HttpHandler {
   struct Asked {
     net::ExchangeId http;
     std::string request_id;
+    std::string leg;     // x-pdjob-leg.
     std::string tenant;  // The owner, as the router says; empty if there are no tenants.
     // Set by a router that may continue the stream at another worker.
     std::optional<int64_t> created;
@@ -156,6 +171,14 @@ class OpenaiApi final : public net::HttpHandler {
   void on_release(net::ExchangeId id, std::string_view transfer);
   void on_tokenize(net::ExchangeId id, const net::HttpRequest& request);
   void on_detokenize(net::ExchangeId id, const net::HttpRequest& request);
+  enum class AbortForm { kSglang, kVllm };
+  void on_abort(net::ExchangeId id, AbortForm form, const net::HttpRequest& request);
+  // Ends the prompts that are meant. Returns how many; the exchange may be gone afterwards.
+  size_t abort(Exchange& exchange, const openai::AbortRequest& asked);
+  // Ends the choices of this prompt that go on. Returns false if the exchange is gone.
+  bool abort_prompt(Exchange& exchange, uint32_t prompt);
+  // True if tokens of pdjob_resume are missing in a choice of this prompt that goes on.
+  static bool resumes(const Exchange& exchange, uint32_t prompt);
   void on_models(net::ExchangeId id);
   void on_health(net::ExchangeId id);
   void on_metrics(net::ExchangeId id);
@@ -178,8 +201,10 @@ class OpenaiApi final : public net::HttpHandler {
   void note_weights(std::vector<openai::WeightSpan>& weights) const;
   openai::ReplyPart part_of(const Exchange& exchange, uint32_t choice) const;
   void begin_stream(Exchange& exchange);
-  // The chunk's note of its tokens for the router: "t=CHOICE.TOKEN.TOKEN". Empty if there is none.
-  std::string_view told(const Exchange& exchange, uint32_t choice);
+  // The chunk's note of its tokens for the router: "t=CHOICE.TOKEN.TOKEN", and ";w=" with the
+  // version of the weights, in hexadecimal, where it is another one than before. Empty if there is
+  // none.
+  std::string_view told(const Exchange& exchange, ChoiceReply& choice, uint32_t index);
   void finish(Exchange& exchange);
   // Removes the exchange and cancels its running generations.
   void drop(ExchangeKey key);
@@ -197,9 +222,15 @@ class OpenaiApi final : public net::HttpHandler {
   net::Loop* loop_ = nullptr;
   std::optional<Bootstrap> bootstrap_;
   std::optional<KvWatch> kv_watch_;
-  // Body sizes, in bytes, of requests that have not started: their KV address is looked up, or they
-  // are being prepared.
-  std::unordered_map<ExchangeKey, size_t> waiting_;
+  // A request that has not started: its KV address is looked up, or it is being prepared.
+  struct Waiting {
+    size_t bytes = 0;  // Of its body.
+    std::string request_id;
+    std::string leg;
+    std::string tenant;
+    openai::AbortRequest aborted;  // The part of it that never starts.
+  };
+  std::unordered_map<ExchangeKey, Waiting> waiting_;
   size_t waiting_bytes_ = 0;
   std::function<void()> when_prepared_;  // While draining.
 

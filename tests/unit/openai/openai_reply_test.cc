@@ -190,16 +190,19 @@ TEST(ReplyLogprobs, NameTokensByIdOnRequest) {
 TEST(ReplyWhole, Chat) {
   ReplyWriter writer = writer_of({.kind = ApiKind::kChat, .return_token_ids = true});
   std::string out;
-  writer.append_whole(
-      out,
-      std::vector<ReplyPart>{
-          {.text = "Hi", .tokens = kHi, .finish = FinishReason::kStop, .prompt = kPrompt}},
-      {.prompt_tokens = 2, .completion_tokens = 1}, R"({"remote_port":1})");
+  writer.append_whole(out,
+                      std::vector<ReplyPart>{{.text = "Hi",
+                                              .tokens = kHi,
+                                              .finish = FinishReason::kStop,
+                                              .prompt = kPrompt,
+                                              .weight_version = "v"}},
+                      {.prompt_tokens = 2, .completion_tokens = 1}, R"({"remote_port":1})");
   EXPECT_EQ(
       out,
       R"({"id":"chatcmpl-7","object":"chat.completion","created":5,"model":"m","choices":[)"
-      R"({"index":0,"message":{"role":"assistant","content":"Hi"},"logprobs":null,"finish_reason":"stop","token_ids":[1]}],)"
-      R"("usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3},"prompt_token_ids":[9,8],"kv_transfer_params":{"remote_port":1}})");
+      R"({"index":0,"message":{"role":"assistant","content":"Hi"},"logprobs":null,"finish_reason":"stop","token_ids":[1],)"
+      R"("weight_version":"v","weight_versions":[]}],)"
+      R"("usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3},"weight_version":"v","prompt_token_ids":[9,8],"kv_transfer_params":{"remote_port":1}})");
 }
 
 TEST(ReplyWhole, CompletionWithTwoChoices) {
@@ -214,9 +217,9 @@ TEST(ReplyWhole, CompletionWithTwoChoices) {
   EXPECT_EQ(
       out,
       R"({"id":"cmpl-7","object":"text_completion","created":5,"model":"m","choices":[)"
-      R"({"index":0,"text":"a","logprobs":null,"finish_reason":"stop","token_ids":[],"prompt_token_ids":[9,8]},)"
-      R"({"index":1,"text":"b","logprobs":null,"finish_reason":"length","token_ids":[],"prompt_token_ids":[9,8]}],)"
-      R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4},"kv_transfer_params":null})");
+      R"({"index":0,"text":"a","logprobs":null,"finish_reason":"stop","token_ids":[],"prompt_token_ids":[9,8],"weight_version":"","weight_versions":[]},)"
+      R"({"index":1,"text":"b","logprobs":null,"finish_reason":"length","token_ids":[],"prompt_token_ids":[9,8],"weight_version":"","weight_versions":[]}],)"
+      R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4},"weight_version":"","kv_transfer_params":null})");
 }
 
 TEST(ReplyWhole, ModelNamesAreEscaped) {
@@ -243,6 +246,61 @@ TEST(ModelsBody, ListsModels) {
   EXPECT_EQ(models_body(std::vector<ModelCard>{{.id = "m"}}).find("max_model_len"),
             std::string::npos)
       << "unknown";
+}
+
+TEST(TokensReply, HasIdsLogprobsAndVersions) {
+  ReplyWriter writer =
+      writer_of({.kind = ApiKind::kTokens, .rids = {"r"}, .logprobs = true, .tokens_as_ids = true});
+  const std::vector<WeightSpan> weights = {{"v1", 0, 1}};
+  const std::vector<ReplyPart> parts = {{.text = "Hi",
+                                         .tokens = kHi,
+                                         .finish = FinishReason::kStop,
+                                         .weight_version = "v2",
+                                         .weights = weights}};
+  std::string out;
+  writer.append_whole(out, parts, {.prompt_tokens = 2, .completion_tokens = 1}, "");
+  EXPECT_EQ(nlohmann::json::parse(out),
+            nlohmann::json::parse(
+                R"({"request_id":"r","choices":[{"index":0,"logprobs":{"content":[
+                {"token":"token_id:1","logprob":-0.5,"bytes":[72,105],"top_logprobs":[
+                  {"token":"token_id:1","logprob":-0.5,"bytes":[72,105]},
+                  {"token":"token_id:4","logprob":-1.25,"bytes":[60,52,62]}]}]},
+              "finish_reason":"stop","token_ids":[1],"weight_version":"v1",
+              "weight_versions":[{"version":"v1","start":0,"end":1}]}],
+              "usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3},
+              "weight_version":"v2","kv_transfer_params":null})"));
+}
+
+TEST(TokensReply, StreamsItsNewTokens) {
+  ReplyWriter writer = writer_of({.kind = ApiKind::kTokens});
+  std::string out;
+  writer.append_part(out, {.text = "Hi", .tokens = kHi});
+  writer.append_part(out, {.finish = FinishReason::kLength, .weight_version = "v"});
+  writer.append_end(out, {});
+  EXPECT_EQ(out,
+            "data: "
+            "{\"request_id\":\"7\",\"choices\":[{\"index\":0,\"logprobs\":null,\"finish_reason\":"
+            "null,\"token_ids\":[1]}]}\n\n"
+            "data: "
+            "{\"request_id\":\"7\",\"choices\":[{\"index\":0,\"logprobs\":null,\"finish_reason\":"
+            "\"length\",\"token_ids\":[],"
+            "\"weight_version\":\"v\",\"weight_versions\":[]}]}\n\n"
+            "data: [DONE]\n\n");
+}
+
+TEST(ReplyWhole, WithTokenIdsItSaysWhichWeightsMadeThem) {
+  ReplyWriter writer = writer_of({.return_token_ids = true});
+  const std::vector<ReplyPart> parts = {
+      {.tokens = kHi, .finish = FinishReason::kStop, .weight_version = "v"}};
+  std::string out;
+  writer.append_whole(out, parts, {}, "");
+  const auto reply = nlohmann::json::parse(out);
+  EXPECT_EQ(reply["weight_version"], "v");
+  EXPECT_EQ(reply["choices"][0]["weight_version"], "v");
+  ReplyWriter plain = writer_of({});
+  out.clear();
+  plain.append_whole(out, parts, {}, "");
+  EXPECT_EQ(out.find("weight_version"), std::string::npos);
 }
 
 }  // namespace

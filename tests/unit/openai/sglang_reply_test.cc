@@ -133,6 +133,38 @@ TEST(SglangReply, WithoutTokensHasAnEmptyListOfLogprobs) {
   EXPECT_EQ(reply["meta_info"]["weight_versions"], json::array());
 }
 
+TEST(AbortedReply, HasTheAskedForm) {
+  const auto reply = [](ApiKind kind, const std::string& body) {
+    const auto parsed = parse_api_request(kind, body);
+    const auto* request = std::get_if<ApiRequest>(&parsed);
+    EXPECT_NE(request, nullptr) << std::get<ApiError>(parsed).message;
+    return aborted_reply(*request, reply_options(*request), {.weight_version = "v"});
+  };
+  const json list = json::parse(reply(
+      ApiKind::kSglang,
+      R"({"input_ids":[[1],[2,3]],"rid":["a","b"],"return_logprob":true,"sampling_params":{"n":2,"temperature":1}})"));
+  ASSERT_EQ(list.size(), 4U);
+  const json& meta = list[2]["meta_info"];
+  EXPECT_EQ(meta["id"], "b_0");
+  EXPECT_EQ(meta["finish_reason"]["type"], "abort");
+  EXPECT_EQ(meta["prompt_tokens"], 2);
+  EXPECT_EQ(meta["output_token_logprobs"], json::array());
+  EXPECT_EQ(meta["weight_version"], "v");
+  const auto events =
+      events_of(reply(ApiKind::kSglang, R"({"input_ids":[1],"stream":true,"rid":"a"})"));
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0]["meta_info"]["finish_reason"]["type"], "abort");
+  const json chat = json::parse(reply(
+      ApiKind::kChat,
+      R"({"messages":[{"role":"system","content":"x"},{"role":"user","content":"y"}],"n":2})"));
+  EXPECT_EQ(chat["choices"].size(), 2U);
+  EXPECT_EQ(chat["choices"][1]["finish_reason"], "abort");
+  const json completion =
+      json::parse(reply(ApiKind::kCompletion, R"({"prompt":[1,2],"return_token_ids":true})"));
+  EXPECT_EQ(completion["choices"][0]["prompt_token_ids"], json({1, 2}));
+  EXPECT_EQ(completion["usage"]["prompt_tokens"], 2);
+}
+
 TEST(SglangReply, IsAListOfSeveralChoices) {
   const json reply = whole({.rids = {"x", "y"}, .choices = 4, .choices_per_prompt = 2},
                            {{.choice = 0}, {.choice = 1}, {.choice = 2}, {.choice = 3}});

@@ -186,5 +186,23 @@ TEST(SglangRequest, ReadsTheHandOver) {
             (std::vector<std::vector<Token>>{{4, 5}}));
 }
 
+TEST(SglangRequest, ReadsWhichWeightsMadeResumedTokens) {
+  const auto with_weights = [](const std::string& weights) {
+    return R"({"input_ids":[1],"pdjob_resume":[[4,5,6]],"pdjob_resume_weights":)" + weights + "}";
+  };
+  const std::vector<WeightSpan> expected = {{"v1", 0, 2}, {"v2", 2, 3}};
+  EXPECT_EQ(parsed(with_weights(R"([[{"version":"7631","start":0,"end":2},
+                                     {"version":"7632","start":2,"end":3}]])"))
+                .resumed_weights,
+            std::vector<std::vector<WeightSpan>>{expected});
+  for (const char* wrong :
+       {R"([[{"version":"7631","start":0,"end":2}]])",
+        R"([[{"version":"7631","start":1,"end":3}]])", R"([[{"version":"","start":0,"end":3}]])",
+        R"([[{"version":"763","start":0,"end":3}]])", R"([[{"version":"zz","start":0,"end":3}]])",
+        R"([[5]])", R"([5])", R"([[],[]])", "5"}) {
+    EXPECT_NE(refused(with_weights(wrong)), "accepted") << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace pdjob::openai

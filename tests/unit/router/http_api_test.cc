@@ -1,6 +1,7 @@
 // The router's shell over real sockets. Clients, router and tiny fake workers share one event loop.
 #include "router/http_api.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -53,6 +54,7 @@ class FakeWorker final : public net::HttpHandler {
     std::string authorization;
     std::string request_id;
     std::string traceparent;
+    std::string leg;
   };
   using Answer = std::function<void(net::HttpServer&, net::ExchangeId, const Heard&)>;
 
@@ -115,7 +117,8 @@ class FakeWorker final : public net::HttpHandler {
                        .body = request.body,
                        .authorization = std::string(request.header("authorization")),
                        .request_id = std::string(request.header("x-request-id")),
-                       .traceparent = std::string(request.header("traceparent"))});
+                       .traceparent = std::string(request.header("traceparent")),
+                       .leg = std::string(request.header("x-pdjob-leg"))});
       answer(*server_, id, heard.back());
     }
   }
@@ -315,6 +318,255 @@ TEST_F(MembersTest, WhoDoesNotReadIsCutOffAndNobodyElse) {
     raw.received.clear();
   }
   EXPECT_TRUE(turn_until(loop, [&] { return api->server().exchanges_alive() == 1; }));
+}
+
+// --- aborted requests
+
+constexpr const char* kGenerate = R"({"input_ids":[1,2],"rid":"mine","return_logprob":true})";
+
+TEST_F(HttpApiTest, GenerateIsSentAsBothLegs) {
+  FakeWorker& prefill = add("p0", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  serve();
+  for (const char* method : {"POST", "PUT"}) {
+    EXPECT_EQ(exchange(method, "/generate", kGenerate).status, 200);
+  }
+  ASSERT_EQ(prefill.heard.size(), 2U);
+  ASSERT_EQ(decode.heard.size(), 2U);
+  EXPECT_EQ(prefill.heard[1].path, "/generate");
+  EXPECT_NE(prefill.heard[1].body.find(R"("do_remote_decode":true)"), std::string::npos);
+  EXPECT_NE(decode.heard[1].body.find(R"("do_remote_prefill":true)"), std::string::npos);
+  EXPECT_EQ(exchange("GET", "/generate", "").status, 405);
+  EXPECT_EQ(exchange("POST", "/generate", R"({"sampling_params":{"n":"x"}})").status, 400);
+  expect_idle();
+}
+
+TEST_F(HttpApiTest, AnAbortedRequestThatNoWorkerHasIsAnsweredByTheRouter) {
+  config.queue_timeout = std::chrono::seconds(60);
+  config.decode_in_flight = 1;
+  FakeWorker& worker = add("w0", net::Role::kBoth);
+  worker.answer = [](net::HttpServer&, net::ExchangeId, const FakeWorker::Heard&) {};
+  serve();
+  RawClient first(port(), post("/v1/completions", kPrompt));
+  ASSERT_TRUE(turn_until(loop, [&] { return worker.heard.size() == 1; }));
+  RawClient queued(port(), post("/generate", kGenerate));
+  ASSERT_TRUE(turn_until(loop, [&] { return api->relay().core().requests_alive() == 2; }));
+  EXPECT_EQ(exchange("POST", "/abort_request", R"({"rid":"other"})").status, 200);
+  EXPECT_EQ(api->relay().core().requests_alive(), 2U);
+  EXPECT_EQ(exchange("POST", "/abort_requests", R"({"request_ids":["mine"]})").body,
+            R"({"status":"aborted","aborted":1})");
+  ASSERT_TRUE(turn_until(loop, [&] { return queued.has("}}"); })) << queued.received;
+  EXPECT_TRUE(queued.head().starts_with("HTTP/1.1 200 ")) << queued.head();
+  EXPECT_NE(queued.body().find(R"("id":"mine","finish_reason":{"type":"abort")"),
+            std::string::npos);
+  EXPECT_NE(queued.body().find(R"("output_token_logprobs":[])"), std::string::npos);
+  EXPECT_EQ(worker.heard.size(), 1U);
+  first.leave();
+  expect_idle();
+}
+
+TEST_F(HttpApiTest, AnAbortedRequestIsAnsweredByItsDecodeWorker) {
+  FakeWorker& prefill = add("p0", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  std::optional<net::ExchangeId> held;
+  int asked = 0;
+  std::string leg;
+  decode.answer = [&](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard& heard) {
+    if (heard.path != "/abort_request") {
+      held = id;
+      leg = heard.leg;
+      return;
+    }
+    server.reply(id, 200, "application/json", "");
+    asked += 1;
+    if (asked == 2) {  // At the first time it did not know the request yet.
+      EXPECT_EQ(heard.body, R"({"rid":[")" + leg + R"("],"abort_all":false})");
+      server.reply(*held, 200, "application/json", R"({"partial":true})",
+                   {{"x-pdjob-aborted", "1"}});
+    }
+  };
+  prefill.answer = [](net::HttpServer&, net::ExchangeId, const FakeWorker::Heard&) {};
+  serve();
+  RawClient raw(port(), post("/generate", kGenerate, "x-request-id: r-17\r\n"));
+  ASSERT_TRUE(turn_until(loop, [&] { return held.has_value(); }));
+  EXPECT_EQ(exchange("POST", "/abort_request", R"({"rid":"mine"})").status, 200);
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has(R"({"partial":true})"); })) << raw.received;
+  EXPECT_GT(leg.size(), 32U);
+  EXPECT_EQ(prefill.heard[0].leg, "");
+  // Its prefill leg is of no use any more, and holds no worker.
+  EXPECT_TRUE(turn_until(loop, [&] { return prefill.clients_gone == 1; }));
+  expect_idle();
+}
+
+// A worker that answers aborts, and nothing else by itself.
+struct AbortHttpTest : HttpApiTest {
+  FakeWorker& add_slow(bool foreign = false) {
+    FakeWorker& worker = add("w0", net::Role::kBoth, foreign);
+    worker.answer = [this](net::HttpServer& server, net::ExchangeId id,
+                           const FakeWorker::Heard& heard) {
+      if (heard.path == "/abort_request") {
+        asked.push_back(heard.body);
+        server.reply(id, 200, "application/json", "");
+      } else {
+        held.emplace_back(&server, id);
+        legs.push_back(heard.leg);
+      }
+    };
+    return worker;
+  }
+  bool was_asked(const std::string& name) const {
+    return std::ranges::any_of(asked, [&](const std::string& body) {
+      return body.find('"' + name + '"') != std::string::npos;
+    });
+  }
+  bool wait(Duration how_long) {
+    const Instant end = loop.now() + how_long;
+    return turn_until(loop, [&] { return loop.now() >= end; });
+  }
+
+  std::vector<std::string> asked;
+  std::vector<std::pair<net::HttpServer*, net::ExchangeId>> held;
+  std::vector<std::string> legs;
+};
+
+TEST_F(AbortHttpTest, TellsApartRequestsWithOneRequestId) {
+  add_slow();
+  serve();
+  const std::string same = "x-request-id: same\r\nx-pdjob-leg: guessed\r\n";
+  RawClient a(port(), post("/generate", R"({"input_ids":[1],"rid":"a"})", same));
+  ASSERT_TRUE(turn_until(loop, [&] { return legs.size() == 1; }));
+  RawClient b(port(), post("/generate", R"({"input_ids":[1],"rid":"b"})", same));
+  ASSERT_TRUE(turn_until(loop, [&] { return legs.size() == 2; }));
+  EXPECT_NE(legs[0], legs[1]);
+  EXPECT_EQ(exchange("POST", "/abort_request", R"({"rid":"b"})").status, 200);
+  ASSERT_TRUE(turn_until(loop, [&] { return was_asked(legs[1]); }));
+  ASSERT_TRUE(turn_until(loop, [&] { return b.has(R"("type":"abort")"); })) << b.received;
+  EXPECT_FALSE(was_asked(legs[0]));
+  EXPECT_FALSE(a.has("HTTP"));
+  a.leave();
+  expect_idle();
+}
+
+TEST_F(AbortHttpTest, OneRidOfABatchLeavesTheOtherPrompts) {
+  add_slow();
+  serve();
+  RawClient raw(port(), post("/generate", R"({"input_ids":[[1],[2]],"rid":["a","b"]})"));
+  ASSERT_TRUE(turn_until(loop, [&] { return legs.size() == 1; }));
+  EXPECT_EQ(exchange("POST", "/abort_request", R"({"rid":"b"})").status, 200);
+  ASSERT_TRUE(wait(seconds(1)));
+  EXPECT_TRUE(was_asked(legs[0] + "/1"));
+  EXPECT_FALSE(was_asked(legs[0] + "/0") || was_asked(legs[0]));
+  EXPECT_FALSE(raw.has("HTTP")) << raw.received;
+  EXPECT_EQ(exchange("POST", "/abort_request", R"({"rid":"a"})").status, 200);
+  ASSERT_TRUE(turn_until(loop, [&] { return was_asked(legs[0]); }));
+  ASSERT_TRUE(turn_until(loop, [&] {
+    return raw.has(R"("id":"b","finish_reason":{"type":"abort")");
+  })) << raw.received;
+  expect_idle();
+}
+
+TEST_F(AbortHttpTest, ManyCallsMakeNobodyLessPatient) {
+  add_slow();
+  serve();
+  RawClient begun(port(), post("/v1/completions", kStreamed, "x-request-id: begun\r\n"));
+  ASSERT_TRUE(turn_until(loop, [&] { return held.size() == 1; }));
+  held[0].first->begin(held[0].second, 200, "text/event-stream");
+  held[0].first->write(held[0].second, "data: first\n\n");
+  ASSERT_TRUE(turn_until(loop, [&] { return begun.has("first"); }));
+  RawClient silent(port(), post("/generate", kGenerate));
+  ASSERT_TRUE(turn_until(loop, [&] { return held.size() == 2; }));
+  const Instant start = loop.now();
+  for (int call = 0; call < 10; ++call) {
+    EXPECT_EQ(exchange("POST", "/abort_requests", "{}").body,
+              R"({"status":"aborted","aborted":2})");
+  }
+  EXPECT_FALSE(silent.has("HTTP")) << silent.received;
+  ASSERT_TRUE(turn_until(loop, [&] { return silent.has(R"("type":"abort")"); })) << silent.received;
+  EXPECT_GE(loop.now() - start, milliseconds(800));
+  ASSERT_TRUE(wait(milliseconds(400)));
+  EXPECT_FALSE(begun.poll()) << "its worker lives";
+  held[0].first->write(held[0].second, "data: last\n\n");
+  held[0].first->end(held[0].second);
+  ASSERT_TRUE(turn_until(loop, [&] { return begun.has("\r\n0\r\n"); }));
+  EXPECT_TRUE(begun.has("last"));
+  EXPECT_LT(asked.size(), 40U);
+  expect_idle();
+}
+
+TEST_F(AbortHttpTest, AForeignEngineIsNotAsked) {
+  add_slow(/*foreign=*/true);
+  serve();
+  RawClient raw(port(), post("/v1/completions", kPrompt));
+  ASSERT_TRUE(turn_until(loop, [&] { return held.size() == 1; }));
+  EXPECT_EQ(legs[0], "");
+  EXPECT_EQ(exchange("POST", "/abort_request", R"({"abort_all":true})").status, 200);
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has(R"("finish_reason":"abort")"); }));
+  EXPECT_TRUE(asked.empty());
+  expect_idle();
+}
+
+TEST_F(AbortHttpTest, ATenantWithAllItsRequestsUnderWayCanAbortThem) {
+  config.tenants = {
+      {.name = "a", .key_sha256 = sha256_of("sk-a"), .requests_per_minute = 2, .requests_max = 1},
+      {.name = "b", .key_sha256 = sha256_of("sk-b")}};
+  add_slow();
+  serve();
+  const std::string of_a = "Authorization: Bearer sk-a\r\n";
+  const std::string of_b = "Authorization: Bearer sk-b\r\n";
+  RawClient raw(port(), post("/generate", kGenerate, of_a));
+  ASSERT_TRUE(turn_until(loop, [&] { return held.size() == 1; }));
+  EXPECT_EQ(exchange("POST", "/generate", kGenerate, of_a).status, 429);
+  EXPECT_EQ(exchange("POST", "/abort_requests", "{}").status, 401);
+  EXPECT_EQ(exchange("POST", "/abort_requests", "{}", of_b).body,
+            R"({"status":"aborted","aborted":0})");
+  for (int call = 0; call < 5; ++call) {
+    EXPECT_EQ(exchange("POST", "/abort_requests", "{}", of_a).body,
+              R"({"status":"aborted","aborted":1})");
+  }
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has(R"("type":"abort")"); })) << raw.received;
+  expect_idle();
+}
+
+TEST_F(AbortHttpTest, ABodyThatCannotBeReadIsRefusedInsteadOfAborted) {
+  add_slow();
+  serve();
+  RawClient raw(port(), post("/generate", R"({"input_ids":[1],"text":"x","rid":"mine"})"));
+  ASSERT_TRUE(turn_until(loop, [&] { return held.size() == 1; }));
+  EXPECT_EQ(exchange("POST", "/abort_request", R"({"rid":"mine"})").status, 200);
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has("HTTP/1.1 400 "); })) << raw.received;
+  expect_idle();
+}
+
+TEST_F(AbortHttpTest, AnswersAnyNumberOfThem) {
+  add_slow();
+  config.decode_in_flight = 1;
+  config.queue_timeout = seconds(60);
+  serve();
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 150; ++i) {
+    clients.push_back(std::make_unique<RawClient>(port(), post("/generate", kGenerate)));
+  }
+  ASSERT_TRUE(turn_until(loop, [&] { return api->relay().core().requests_alive() == 150; }));
+  EXPECT_EQ(exchange("POST", "/abort_requests", "{}").body,
+            R"({"status":"aborted","aborted":150})");
+  for (const auto& each : clients) {
+    ASSERT_TRUE(turn_until(loop, [&] { return each->has(R"("type":"abort")"); }));
+  }
+  expect_idle();
+}
+
+TEST_F(HttpApiTest, AnAbortedRequestDoesNotWaitForAWorkerThatIsSilent) {
+  FakeWorker& worker = add("w0", net::Role::kBoth);
+  worker.answer = [](net::HttpServer&, net::ExchangeId, const FakeWorker::Heard&) {};
+  serve();
+  RawClient raw(port(), post("/generate", R"({"input_ids":[1,2],"rid":"mine","stream":true})"));
+  ASSERT_TRUE(turn_until(loop, [&] { return worker.heard.size() == 1; }));
+  const Instant begun = loop.now();
+  EXPECT_EQ(exchange("POST", "/abort_request", R"({"abort_all":true})").status, 200);
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has("data: [DONE]"); })) << raw.received;
+  EXPECT_LT(loop.now() - begun, seconds(10));
+  EXPECT_TRUE(turn_until(loop, [&] { return worker.clients_gone >= 1; }));
+  expect_idle();
 }
 
 TEST_F(HttpApiTest, AnAdapterStaysAtOneWorker) {

@@ -66,6 +66,19 @@ struct CacheSinkTest : testing::Test {
   std::vector<std::string> kept;
 };
 
+TEST_F(CacheSinkTest, KeepsNoAbortedReply) {
+  auto sink = open();
+  sink->begin(head("application/json"), WorkerId{7}, {});
+  sink->write(R"({"finish_reason":"abort"})");
+  sink->end();
+  EXPECT_TRUE(kept.empty());
+  sink = open();
+  sink->begin(head("application/json"), WorkerId{7}, {});
+  sink->write(R"({"t":"\"finish_reason\":\"a"})");
+  sink->end();
+  EXPECT_EQ(kept.size(), 1U);
+}
+
 TEST_F(CacheSinkTest, WritesOnWhatItKeeps) {
   auto sink = open();
   sink->hold_more(7);

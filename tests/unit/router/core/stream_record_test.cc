@@ -19,6 +19,31 @@ TEST(StreamRecord, TakesExtensionsOffAndKeepsWhatTheyTell) {
   EXPECT_EQ(record.tokens_json(), "[[17,4,5],[9]]");
 }
 
+TEST(StreamRecord, KeepsWhichWeightsMadeTheTokens) {
+  StreamRecord record;
+  EXPECT_EQ(taken(record, "1;t=0.17.4;w=61\r\na\r\n1;t=1.9;w=62\r\nb\r\n1;t=0.5\r\nc\r\n"),
+            "1\r\na\r\n1\r\nb\r\n1\r\nc\r\n");
+  taken(record, "1;t=0.6;w=62\r\nd\r\n");
+  record.change_worker();
+  taken(record, "1;t=0.7;w=62\r\ne\r\n");
+  EXPECT_EQ(record.tokens_json(), "[[17,4,5,6,7],[9]]");
+  EXPECT_EQ(
+      record.weights_json(),
+      R"([[{"version":"61","start":0,"end":3},{"version":"62","start":3,"end":5}],[{"version":"62","start":0,"end":1}]])");
+}
+
+TEST(StreamRecord, KnowsNoWeightsThatNobodyTold) {
+  StreamRecord record;
+  taken(record, "1;t=0.1\r\na\r\n");
+  EXPECT_EQ(record.weights_json(), "");
+  taken(record, "1;t=0.2;w=61\r\na\r\n");
+  EXPECT_EQ(record.weights_json(), "") << "those of the first token are missing";
+  StreamRecord odd;
+  taken(odd, "1;t=0.1;w=6Z\"\r\na\r\n");
+  EXPECT_EQ(odd.weights_json(), "");
+  EXPECT_EQ(odd.tokens_json(), "[[1]]");
+}
+
 TEST(StreamRecord, LetsWholeChunksThroughHoweverTheyCome) {
   const std::string raw = "3;t=0.17\r\nabc\r\n2;t=0.9\r\nde\r\n";
   for (size_t cut = 0; cut < raw.size(); ++cut) {

@@ -1,6 +1,7 @@
 #include "router/relay/leg_body.h"
 
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -215,6 +216,33 @@ TEST(SglangBody, OnlyAStreamWithoutLogprobsGoesOnElsewhere) {
 TEST(SglangBody, ASaltIsAPartOfItsShape) {
   EXPECT_EQ(sglang(R"({"text":"x","rid":"r"})").shape(), "");
   EXPECT_NE(sglang(R"({"text":"x","extra_key":"r"})").shape(), "");
+}
+
+TEST(SglangBody, NamesItsPrompts) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(sglang(R"({"text":"x","rid":"a\"b"})").rids(), Names{"a\"b"});
+  EXPECT_EQ(sglang(R"({"text":["x","y"],"rid":"a"})").rids(), (Names{"a_0", "a_1"}));
+  EXPECT_EQ(sglang(R"({"text":["x","y"],"rid":["a","b"]})").rids(), (Names{"a", "b"}));
+  EXPECT_EQ(sglang(R"({"text":"x"})").rids(), Names{});
+  EXPECT_EQ(scanned(R"({"prompt":"x","rid":"a"})").rids(), Names{});
+  EXPECT_EQ(sglang(R"({"text":"x","rid":")" + std::string(5000, 'a') + R"("})").rids(), Names{});
+}
+
+TEST(TokensBody, HasItsLimitsInItsSamplingParamsAndSoHaveItsLegs) {
+  auto scan = RequestBody::scan(
+      R"({"token_ids":[1,2],"request_id":"r","sampling_params":{"max_tokens":32,"min_tokens":3,"top_p":0.50},"stream":true,"stream_options":{}})",
+      BodyForm::kTokens);
+  const auto& body = std::get<RequestBody>(scan);
+  EXPECT_EQ(body.output_tokens(), 32U);
+  EXPECT_EQ(body.prompt(), "[1,2]");
+  EXPECT_EQ(body.rids(), std::vector<std::string>{"r"});
+  EXPECT_TRUE(body.resumable());
+  EXPECT_EQ(
+      body.prefill_leg({.kv_transfer_params = "{}"}),
+      R"({"token_ids":[1,2],"request_id":"r","sampling_params":{"max_tokens":1,"min_tokens":1,"top_p":0.50},"stream":false,"kv_transfer_params":{}})");
+  EXPECT_EQ(std::get<RequestBody>(RequestBody::scan(R"({"token_ids":[1]})", BodyForm::kTokens))
+                .prefill_leg({.kv_transfer_params = "{}"}),
+            R"({"token_ids":[1],"sampling_params":{"max_tokens":1},"kv_transfer_params":{}})");
 }
 
 TEST(RequestBodyShape, IsWhatElseMakesAPromptsTokens) {

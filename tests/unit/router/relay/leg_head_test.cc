@@ -90,7 +90,8 @@ TEST(LegHeaderLines, KeepTheKeyOfTheRouterToItself) {
 
 TEST(LegHeaderLines, NameTheTenantThatTheRouterKnowsAndNeverTheOneThatTheClientClaims) {
   net::HttpRequest request;
-  request.headers = {{"X-Pdjob-Tenant", "bob"}, {"x-a", "b"}, {"x-pdjob-tenant", "carol"}};
+  request.headers = {
+      {"X-Pdjob-Tenant", "bob"}, {"x-a", "b"}, {"x-pdjob-tenant", "carol"}, {"X-Pdjob-Leg", "n-1"}};
   EXPECT_EQ(leg_header_lines(request), "x-a: b\r\n");
   EXPECT_EQ(leg_header_lines(request, {.own_key = true, .tenant = "alice"}),
             "x-a: b\r\nx-pdjob-tenant: alice\r\n");

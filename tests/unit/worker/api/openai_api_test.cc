@@ -25,11 +25,13 @@ namespace {
 constexpr Duration kPatience = std::chrono::seconds(20);
 constexpr EngineSize kSize{.sequences = 2, .rows_per_sequence = 128, .batch_tokens = 32};
 
-std::unique_ptr<engine::Engine> fake_engine() {
+std::unique_ptr<engine::Engine> fake_engine(
+    std::chrono::microseconds per_token = std::chrono::microseconds::zero()) {
   return *engine::open_engine({.kind = engine::EngineKind::kFake,
                                .sequences = kSize.sequences,
                                .tokens_per_sequence = kSize.rows_per_sequence,
-                               .batch_tokens = kSize.batch_tokens});
+                               .batch_tokens = kSize.batch_tokens,
+                               .fake_delay_per_token = per_token});
 }
 
 // Offers prompts on request. Each transfer has one flipped bit.
@@ -70,8 +72,8 @@ class DamagingPrefill {
 
 class OpenaiApiTest : public testing::Test {
  protected:
-  OpenaiApiTest()
-      : engine_(std::make_unique<WatchedEngine>(fake_engine())),
+  explicit OpenaiApiTest(std::chrono::microseconds per_token = std::chrono::microseconds::zero())
+      : engine_(std::make_unique<WatchedEngine>(fake_engine(per_token))),
         thread_(*engine_, decode::core_factory({})(kSize), kPatience, [this](OutputBatch batch) {
           loop_.post([this, batch = std::move(batch)]() mutable { api_->take(std::move(batch)); });
         }) {
@@ -217,7 +219,9 @@ struct ContinuedStream : OpenaiApiTest {
   static std::string resume_after(const std::vector<Chunk>& chunks, size_t count, size_t choices) {
     std::vector<std::string> lists(choices);
     for (size_t i = 0; i < count; ++i) {
-      if (const std::string& told = chunks[i].told; !told.empty()) {
+      // Without the version of the weights.
+      if (const std::string told = chunks[i].told.substr(0, chunks[i].told.find(';'));
+          !told.empty()) {
         std::string tokens = told.substr(told.find('.') + 1);
         std::ranges::replace(tokens, '.', ',');
         std::string& list = lists[std::stoul(told)];
@@ -313,6 +317,152 @@ TEST_F(OpenaiApiTest, AnswersSglangsGenerate) {
   EXPECT_EQ(ask("POST", "/generate", R"({"input_ids":[100000]})").status, 400);
 }
 
+// An engine that takes 25 ms for each token.
+struct AbortedRequest : OpenaiApiTest {
+  AbortedRequest() : OpenaiApiTest(std::chrono::milliseconds(25)) {}
+
+  static std::string generate(const std::string& fields) {
+    return R"({"input_ids":[1,2,3],"return_logprob":true,"sampling_params":)"
+           R"({"temperature":0,"ignore_eos":true,"max_new_tokens":120},)" +
+           fields + "}";
+  }
+  void turn_until(const std::function<bool()>& done) {
+    const Instant patience = real_now() + kPatience;
+    while (!done() && real_now() < patience) {
+      EXPECT_EQ(ask("GET", "/health").status, 200);
+    }
+    EXPECT_TRUE(done());
+  }
+  void expect_aborted(const Call& call) {
+    EXPECT_EQ(call.reply.status, 200) << call.reply.body;
+    EXPECT_NE(call.reply.body.find(R"("finish_reason":{"type":"abort")"), std::string::npos)
+        << call.reply.body;
+    EXPECT_NE(call.reply.body.find(R"("output_token_logprobs":[)"), std::string::npos);
+    turn_until([&] { return api_->load().kv_rows_used == 0; });
+  }
+};
+
+TEST_F(AbortedRequest, IsAnsweredWithTheTokensThatItHas) {
+  Call call(loop_);
+  start(call, "POST", "/generate", generate(R"("rid":"mine")"), "x-request-id: r1\r\n");
+  turn_until([&] { return api_->load().itl_count > 2; });
+  EXPECT_EQ(ask("POST", "/abort_request", R"({"rid":"other"})").status, 200);
+  EXPECT_FALSE(call.ended);
+  const Reply aborted = ask("POST", "/abort_request", R"({"rid":"mine"})");
+  EXPECT_EQ(aborted.status, 200);
+  EXPECT_EQ(aborted.body, "");
+  await(call);
+  expect_aborted(call);
+  EXPECT_NE(call.reply.head.find("x-pdjob-aborted: 1\r\n"), std::string::npos);
+  EXPECT_EQ(call.reply.body.find(R"("output_token_logprobs":[])"), std::string::npos);
+}
+
+TEST_F(AbortedRequest, OfVllmIsNamedByItsRequestId) {
+  Call call(loop_);
+  start(call, "POST", "/v1/completions",
+        R"({"prompt":[1,2,3],"ignore_eos":true,"max_tokens":120,"n":2})", "x-request-id: r1\r\n");
+  turn_until([&] { return api_->load().itl_count > 2; });
+  EXPECT_EQ(ask("POST", "/abort_requests", R"({"request_ids":["r1","r2"]})").body,
+            R"({"status":"aborted","aborted":1})");
+  await(call);
+  EXPECT_EQ(call.reply.status, 200);
+  EXPECT_NE(call.reply.body.find(R"("finish_reason":"abort")"), std::string::npos);
+}
+
+TEST_F(AbortedRequest, OfAStreamEndsIt) {
+  Call call(loop_);
+  start(call, "POST", "/generate", generate(R"("stream":true)"));
+  turn_until([&] { return api_->load().itl_count > 2; });
+  EXPECT_EQ(ask("POST", "/abort_request", R"({"abort_all":true})").status, 200);
+  await(call);
+  expect_aborted(call);
+  EXPECT_NE(call.reply.body.find("data: [DONE]"), std::string::npos);
+}
+
+TEST_F(AbortedRequest, OfABatchLeavesTheOtherPrompts) {
+  Call call(loop_);
+  start(call, "POST", "/generate",
+        R"({"input_ids":[[1,2],[3,4]],"rid":["a","b"],"sampling_params":)"
+        R"({"ignore_eos":true,"max_new_tokens":40}})");
+  turn_until([&] { return api_->load().itl_count > 2; });
+  EXPECT_EQ(ask("POST", "/abort_request", R"({"rid":"a"})").status, 200);
+  await(call);
+  EXPECT_NE(call.reply.body.find(R"("id":"a","finish_reason":{"type":"abort")"), std::string::npos)
+      << call.reply.body;
+  EXPECT_NE(call.reply.body.find(R"("id":"b","finish_reason":{"type":"length","length":40})"),
+            std::string::npos)
+      << call.reply.body;
+}
+
+TEST_F(AbortedRequest, OfAnotherTenantIsNotMeant) {
+  Call call(loop_);
+  start(call, "POST", "/generate", generate(R"("rid":"mine")"), "x-pdjob-tenant: a\r\n");
+  turn_until([&] { return api_->load().itl_count > 2; });
+  EXPECT_EQ(ask("POST", "/abort_requests", "{}", "x-pdjob-tenant: b\r\n").body,
+            R"({"status":"aborted","aborted":0})");
+  EXPECT_FALSE(call.ended);
+  EXPECT_EQ(ask("POST", "/abort_requests", "{}", "x-pdjob-tenant: a\r\n").body,
+            R"({"status":"aborted","aborted":1})");
+  await(call);
+  expect_aborted(call);
+}
+
+TEST_F(AbortedRequest, ByItsLegIsThatOneAlone) {
+  Call first(loop_);
+  Call second(loop_);
+  const std::string same = "x-request-id: same\r\n";
+  start(first, "POST", "/generate", generate(R"("rid":"mine")"), same + "x-pdjob-leg: n-1\r\n");
+  start(second, "POST", "/generate", generate(R"("rid":"mine")"), same + "x-pdjob-leg: n-1_2\r\n");
+  turn_until([&] { return api_->load().requests_running == 2; });
+  turn_until([&] { return api_->load().itl_count > 4; });
+  EXPECT_EQ(ask("POST", "/abort_requests", R"({"request_ids":["n-1"]})").body,
+            R"({"status":"aborted","aborted":1})");
+  await(first);
+  EXPECT_NE(first.reply.body.find(R"("type":"abort")"), std::string::npos) << first.reply.body;
+  EXPECT_FALSE(second.ended);
+  EXPECT_EQ(ask("POST", "/abort_requests", R"({"request_ids":["n-1_2/0","n-1/0"]})").body,
+            R"({"status":"aborted","aborted":1})");
+  await(second);
+  expect_aborted(second);
+}
+
+TEST_F(AbortedRequest, ByALegAndANumberIsThatPrompt) {
+  Call call(loop_);
+  start(call, "POST", "/generate",
+        R"({"input_ids":[[1,2],[3,4]],"sampling_params":{"ignore_eos":true,"max_new_tokens":40}})",
+        "x-pdjob-leg: n-1\r\n");
+  turn_until([&] { return api_->load().itl_count > 2; });
+  EXPECT_EQ(ask("POST", "/abort_request", R"({"rid":"n-1/0"})").status, 200);
+  await(call);
+  const size_t second = call.reply.body.find(R"("finish_reason":{"type":"length","length":40})");
+  EXPECT_LT(call.reply.body.find(R"("finish_reason":{"type":"abort")"), second) << call.reply.body;
+  EXPECT_NE(second, std::string::npos) << call.reply.body;
+}
+
+// The client has its resumed tokens; the abort must not take them back.
+TEST_F(AbortedRequest, ThatGoesOnHereKeepsTheTokensThatItBrought) {
+  Call busy[2] = {Call(loop_), Call(loop_)};
+  for (Call& each : busy) {
+    start(each, "POST", "/generate", generate(R"("rid":"busy")"));
+  }
+  turn_until([&] { return api_->load().requests_running == 2; });
+  Call call(loop_);
+  start(call, "POST", "/generate",
+        R"({"input_ids":[1,2,3],"stream":true,"rid":"mine","sampling_params":)"
+        R"({"ignore_eos":true,"max_new_tokens":100},"pdjob_resume":[[5,6,7]]})",
+        "x-pdjob-continue: 1700000000\r\nx-pdjob-leg: n-1\r\n");
+  turn_until([&] { return api_->load().requests_queued == 1; });
+  EXPECT_EQ(ask("POST", "/abort_request", R"({"rid":"n-1"})").status, 200);
+  EXPECT_FALSE(call.ended);
+  EXPECT_EQ(ask("POST", "/abort_request", R"({"rid":"busy"})").status, 200);
+  await(call);
+  EXPECT_NE(call.reply.body.find(R"("output_ids":[5,6,7],)"), std::string::npos) << call.reply.body;
+  EXPECT_NE(call.reply.body.find(R"("completion_tokens":3)"), std::string::npos);
+  EXPECT_NE(call.reply.body.find(R"("finish_reason":{"type":"abort")"), std::string::npos);
+  EXPECT_NE(call.reply.body.find("data: [DONE]"), std::string::npos);
+  turn_until([&] { return api_->load().kv_rows_used == 0; });
+}
+
 TEST_F(OpenaiApiTest, SaysWhichWeightsMadeATokenOfGenerate) {
   api_->set_weight_version("step-7");
   const Reply reply =
@@ -337,6 +487,30 @@ TEST_F(OpenaiApiTest, GenerateShowsTheTokenThatEndedIt) {
       << reply.body;
 }
 
+TEST_F(OpenaiApiTest, RepliesWithTokenIdsHaveTheTokenThatEndedThem) {
+  std::string all = "0";
+  for (int token = 1; token < 250; ++token) {
+    all += "," + std::to_string(token);
+  }
+  const std::string sampling = R"("temperature":0,"stop_token_ids":[)" + all + R"(],"logprobs":0)";
+  const Reply tokens =
+      ask("POST", "/inference/v1/generate",
+          R"({"token_ids":[1,2],"request_id":"r","sampling_params":{)" + sampling + "}}");
+  EXPECT_EQ(tokens.status, 200) << tokens.body;
+  const size_t at = tokens.body.find(R"("token_ids":[)");
+  const std::string ids = tokens.body.substr(at, tokens.body.find(']', at) + 1 - at);
+  EXPECT_GT(ids.size(), std::string(R"("token_ids":[])").size()) << tokens.body;
+  EXPECT_NE(tokens.body.find(R"("token":"token_id:)"), std::string::npos) << tokens.body;
+  EXPECT_EQ(tokens.body.find(R"({"request_id":"r","choices":[{"index":0,)"), 0U) << tokens.body;
+  const std::string completion = R"({"prompt":[1,2],"max_tokens":9,)" + sampling;
+  const Reply shown = ask("POST", "/v1/completions", completion + R"(,"return_token_ids":true})");
+  EXPECT_NE(shown.body.find(ids), std::string::npos) << shown.body << " has not " << ids;
+  EXPECT_EQ(shown.body.find(R"("token_logprobs":[])"), std::string::npos) << shown.body;
+  const Reply plain = ask("POST", "/v1/completions", completion + "}");
+  EXPECT_EQ(plain.body.find("token_ids"), std::string::npos);
+  EXPECT_NE(plain.body.find(R"("logprobs":null)"), std::string::npos) << plain.body;
+}
+
 TEST_F(ContinuedStream, OfGenerateIsTheSameWhereverItWasCut) {
   const auto generated = [&](const std::string& resume) {
     std::string body = R"({"input_ids":[1,2,3,4,5],"stream":true,"rid":"r",)"
@@ -357,6 +531,24 @@ TEST_F(ContinuedStream, OfGenerateIsTheSameWhereverItWasCut) {
     EXPECT_EQ(events(generated(resume_after(whole, cut, 1)), 0, ""), events(whole, cut, ""))
         << "cut after " << cut;
   }
+}
+
+TEST_F(ContinuedStream, OfGenerateSaysWhichWeightsMadeItsEarlierTokens) {
+  api_->set_weight_version("v2");
+  const auto chunks =
+      chunks_of(ask("POST", "/generate",
+                    R"({"input_ids":[1,2,3],"stream":true,"sampling_params":{"max_new_tokens":4,)"
+                    R"("ignore_eos":true},"pdjob_resume":[[5,6]],)"
+                    R"("pdjob_resume_weights":[[{"version":"7631","start":0,"end":2}]]})",
+                    "x-pdjob-continue: 1700000000\r\n"));
+  ASSERT_GE(chunks.size(), 2U);
+  EXPECT_NE(chunks[0].told.find(";w=7632"), std::string::npos) << chunks[0].told;
+  const std::string last = events(chunks, 0, "weight_versions");
+  EXPECT_NE(
+      last.find(
+          R"("weight_version":"v2","weight_versions":[{"version":"v1","start":0,"end":2},{"version":"v2","start":2,"end":4}])"),
+      std::string::npos)
+      << last;
 }
 
 // --- requests whose preparation takes long
@@ -392,6 +584,33 @@ TEST_F(LongRequest, DoesNotStopTheLoop) {
   EXPECT_EQ(slow.reply.status, 200) << slow.reply.body;
   await(texts);
   EXPECT_EQ(texts.reply.status, 200);
+}
+
+TEST_F(LongRequest, ThatIsAbortedNeverStarts) {
+  Call slow(loop_);
+  start(slow, "POST", "/v1/completions", long_request());
+  EXPECT_EQ(ask("GET", "/health").status, 200);
+  EXPECT_EQ(ask("POST", "/abort_requests").body, R"({"status":"aborted","aborted":1})");
+  engine_->watched().open();
+  await(slow);
+  EXPECT_EQ(slow.reply.status, 200);
+  EXPECT_NE(slow.reply.body.find(R"("finish_reason":"abort")"), std::string::npos);
+  EXPECT_EQ(api_->load().tokens_computed, 0U);
+}
+
+TEST_F(LongRequest, OfWhichOnePromptIsAbortedStartsWithTheOthers) {
+  Call slow(loop_);
+  start(slow, "POST", "/v1/completions", long_request(), "x-pdjob-leg: n-1\r\n");
+  EXPECT_EQ(ask("GET", "/health").status, 200);
+  EXPECT_EQ(ask("POST", "/abort_requests", R"({"request_ids":["n-1/1","n-10"]})").body,
+            R"({"status":"aborted","aborted":1})");
+  engine_->watched().open();
+  await(slow);
+  EXPECT_EQ(slow.reply.status, 200);
+  const std::string_view body = slow.reply.body;
+  const std::string_view aborted = R"("finish_reason":"abort")";
+  EXPECT_NE(body.find(aborted), std::string_view::npos);
+  EXPECT_EQ(body.find(aborted), body.rfind(aborted));
 }
 
 TEST_F(LongRequest, WhoseClientLeavesIsForgotten) {

@@ -1,0 +1,36 @@
+// Which requests are to end before their time: the bodies of SGLang's POST /abort_request and of
+// vLLM's POST /abort_requests. Pure.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "openai/openai.h"
+
+namespace pdjob::openai {
+
+struct AbortRequest {
+  std::set<std::string, std::less<>> names;
+  bool all = false;
+
+  // True for all, for a name, and for a numbered one of a name's batch: "name_3".
+  bool means(std::string_view rid) const;
+  // True for all, and for this name itself.
+  bool means_exactly(std::string_view name) const { return all || names.contains(name); }
+  // The part that means the request with this x-pdjob-leg: all of it, or names of its prompts.
+  AbortRequest part_of(std::string_view leg) const;
+};
+// The name of one prompt of a request: LEG/INDEX.
+std::string leg_prompt(std::string_view leg, size_t prompt);
+
+// {"rid": NAME or a list of them, "abort_all": BOOL}. An empty name means nothing.
+std::variant<AbortRequest, ApiError> parse_abort_request(std::string_view body);
+// {"request_ids": [NAME, ...]}; without the list: all.
+std::variant<AbortRequest, ApiError> parse_abort_requests(std::string_view body);
+// The body that parse_abort_request() reads.
+std::string abort_request_body(const AbortRequest& request);
+
+}  // namespace pdjob::openai

@@ -1,0 +1,60 @@
+#include "openai/tokens_request.h"
+
+#include <string>
+
+#include "common/limits.h"
+#include "openai/openai_prompt.h"
+#include "openai/openai_sampling.h"
+
+namespace pdjob::openai {
+namespace {
+
+constexpr int kTemperatureMax = 1000;
+
+void read_sampling(const Fields& params, ApiRequest& request) {
+  StopParams& stop = request.stop;
+  read_draw(params, {.temperature_max = kTemperatureMax}, request);
+  params.integer("logprobs", {0, limits::kLogprobsMax}, request.sampling.logprobs);
+  params.integer("n", {1, limits::kChoicesMax}, request.choices);
+  read_stop(params, stop);
+  params.boolean("include_stop_str_in_output", stop.include_stop_string);
+  request.fills_context = !params.integer("max_tokens", {1, kTokenMax}, stop.max_tokens);
+  params.integer("min_tokens", {0, kTokenMax}, stop.min_tokens);
+  if (!request.fills_context && stop.min_tokens > stop.max_tokens) {
+    params.wrong("min_tokens", "must be at most max_tokens, " + std::to_string(stop.max_tokens) +
+                                   ", got " + std::to_string(stop.min_tokens));
+  }
+  read_structured_outputs(params, request.sampling);
+  refuse_all(params, {"allowed_token_ids", "bad_words", "logits_processors", "prompt_logprobs",
+                      "truncate_prompt_tokens"});
+}
+
+}  // namespace
+
+void read_tokens_request(const Fields& fields, ApiRequest& request) {
+  request.fills_context = true;
+  request.tokens_as_ids = true;
+  read_prompts(fields, "token_ids", request);
+  if (request.prompts_listed || !request.prompts.empty()) {
+    fields.wrong("token_ids", "must be a list of token ids");
+  }
+  if (const auto params = fields.object("sampling_params")) {
+    read_sampling(*params, request);
+  }
+  std::string id;
+  fields.text("request_id", id);
+  if (id.size() > limits::kRidBytesMax) {
+    fields.wrong("request_id",
+                 "must have at most " + std::to_string(limits::kRidBytesMax) + " bytes");
+  } else if (!id.empty()) {
+    request.rids = {id};
+  }
+  fields.boolean("stream", request.stream);
+  fields.text("cache_salt", request.cache_salt);
+  if (const auto options = fields.object("stream_options")) {
+    options->boolean("include_usage", request.include_usage);
+  }
+  refuse_all(fields, {"content_parts", "features"});
+}
+
+}  // namespace pdjob::openai
