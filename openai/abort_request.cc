@@ -56,22 +56,16 @@ std::string leg_prompt(std::string_view leg, size_t prompt) {
   return std::string(leg) + '/' + std::to_string(prompt);
 }
 
-std::variant<AbortRequest, ApiError> parse_abort_request(std::string_view body) {
+std::variant<AbortRequest, ApiError> parse_abort(AbortForm form, std::string_view body) {
+  const bool sglang = form == AbortForm::kSglang;
   AbortRequest request;
-  if (auto problem = read_object(body, [&request](const Fields& fields) {
-        fields.boolean("abort_all", request.all);
-        read_names(fields, "rid", request);
-      })) {
-    return *std::move(problem);
-  }
-  return request;
-}
-
-std::variant<AbortRequest, ApiError> parse_abort_requests(std::string_view body) {
-  AbortRequest request;
-  if (auto problem = read_object(body, [&request](const Fields& fields) {
-        request.all = !fields.find("request_ids");
-        read_names(fields, "request_ids", request);
+  if (auto problem = read_object(!sglang && body.empty() ? "{}" : body, [&](const Fields& fields) {
+        if (sglang) {
+          fields.boolean("abort_all", request.all);
+        } else {
+          request.all = !fields.find("request_ids");
+        }
+        read_names(fields, sglang ? "rid" : "request_ids", request);
       })) {
     return *std::move(problem);
   }
@@ -87,6 +81,12 @@ std::string abort_request_body(const AbortRequest& request) {
   }
   json.end_array().key("abort_all").boolean(request.all).end_object();
   return body;
+}
+
+std::string abort_answer(AbortForm form, size_t count) {
+  return form == AbortForm::kSglang
+             ? std::string()
+             : R"({"status":"aborted","aborted":)" + std::to_string(count) + "}";
 }
 
 }  // namespace pdjob::openai

@@ -1,7 +1,8 @@
-// Which requests are to end before their time: the bodies of SGLang's POST /abort_request and of
-// vLLM's POST /abort_requests. Pure.
+// The bodies of SGLang's POST /abort_request and of vLLM's POST /abort_requests, which end requests
+// before their time. Pure.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <set>
 #include <string>
@@ -26,11 +27,14 @@ struct AbortRequest {
 // The name of one prompt of a request: LEG/INDEX.
 std::string leg_prompt(std::string_view leg, size_t prompt);
 
-// {"rid": NAME or a list of them, "abort_all": BOOL}. An empty name means nothing.
-std::variant<AbortRequest, ApiError> parse_abort_request(std::string_view body);
-// {"request_ids": [NAME, ...]}; without the list: all.
-std::variant<AbortRequest, ApiError> parse_abort_requests(std::string_view body);
-// The body that parse_abort_request() reads.
+enum class AbortForm {
+  kSglang,  // {"rid": NAME or a list of them, "abort_all": BOOL}. An empty name means nothing.
+  kVllm,    // {"request_ids": [NAME, ...]}; without the list, or an empty body: all.
+};
+std::variant<AbortRequest, ApiError> parse_abort(AbortForm form, std::string_view body);
+// The body of SGLang's form.
 std::string abort_request_body(const AbortRequest& request);
+// The body of the answer: SGLang's is empty, vLLM's has the count of requests that were ended.
+std::string abort_answer(AbortForm form, size_t count);
 
 }  // namespace pdjob::openai

@@ -141,11 +141,7 @@ void read_length(const Fields& fields, ApiRequest& request) {
   const bool old_name = fields.integer("max_tokens", {1, kTokenMax}, stop.max_tokens);
   const bool new_name = fields.integer("max_completion_tokens", {1, kTokenMax}, stop.max_tokens);
   request.fills_context = request.kind == ApiKind::kChat && !old_name && !new_name;
-  fields.integer("min_tokens", {0, kTokenMax}, stop.min_tokens);
-  if (!request.fills_context && stop.min_tokens > stop.max_tokens) {
-    fields.wrong("min_tokens", "must be at most max_tokens, " + std::to_string(stop.max_tokens) +
-                                   ", got " + std::to_string(stop.min_tokens));
-  }
+  read_min_tokens(fields, "min_tokens", "max_tokens", request);
 }
 
 void read_reply_form(const Fields& fields, ApiRequest& request) {

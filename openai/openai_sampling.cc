@@ -132,6 +132,17 @@ void refuse_all(const Fields& fields, std::initializer_list<const char*> names) 
   }
 }
 
+void read_min_tokens(const Fields& fields, const char* name, const char* limit,
+                     ApiRequest& request) {
+  StopParams& stop = request.stop;
+  fields.integer(name, {0, kTokenMax}, stop.min_tokens);
+  if (!request.fills_context && stop.min_tokens > stop.max_tokens) {
+    fields.wrong(name, std::string("must be at most ") + limit + ", " +
+                           std::to_string(stop.max_tokens) + ", got " +
+                           std::to_string(stop.min_tokens));
+  }
+}
+
 void read_stop(const Fields& fields, StopParams& stop) {
   const auto value = fields.find("stop");
   if (value && value->is_string()) {

@@ -10,6 +10,9 @@
 
 namespace pdjob::openai {
 
+inline constexpr int kTemperatureMaxOfEngines =
+    1000;  // In the forms that engines have of their own.
+
 // Where the forms differ.
 struct DrawNames {
   std::string_view seed = "seed";
@@ -17,6 +20,9 @@ struct DrawNames {
 };
 // Reads temperature, top_p, top_k, min_p, penalties, ignore_eos, logit_bias, and the seed.
 void read_draw(const Fields& fields, const DrawNames& names, ApiRequest& request);
+// Reads the least number of tokens. `limit`: the name of the most, which has been read.
+void read_min_tokens(const Fields& fields, const char* name, const char* limit,
+                     ApiRequest& request);
 // Reads stop, stop_token_ids and skip_special_tokens.
 void read_stop(const Fields& fields, StopParams& stop);
 

@@ -12,7 +12,6 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr int32_t kNewTokensDefault = 128;
-constexpr int kTemperatureMax = 1000;
 
 void read_ids_or_text(const Fields& fields, ApiRequest& request) {
   const bool ids = fields.find("input_ids").has_value();
@@ -77,7 +76,8 @@ void read_logprobs(const Fields& fields, ApiRequest& request) {
 void read_sampling(const Fields& params, ApiRequest& request) {
   SamplingParams& sampling = request.sampling;
   StopParams& stop = request.stop;
-  read_draw(params, {.seed = "sampling_seed", .temperature_max = kTemperatureMax}, request);
+  read_draw(params, {.seed = "sampling_seed", .temperature_max = kTemperatureMaxOfEngines},
+            request);
   if (sampling.top_k == 1) {
     sampling.temperature = 0;  // SGLang counts it as greedy, so logprobs have no temperature.
   }
@@ -88,12 +88,7 @@ void read_sampling(const Fields& params, ApiRequest& request) {
   params.boolean("spaces_between_special_tokens", spaces);
   params.integer("max_new_tokens", {1, kTokenMax}, stop.max_tokens);
   request.fills_context = params.is_null("max_new_tokens");
-  params.integer("min_new_tokens", {0, kTokenMax}, stop.min_tokens);
-  if (!request.fills_context && stop.min_tokens > stop.max_tokens) {
-    params.wrong("min_new_tokens", "must be at most max_new_tokens, " +
-                                       std::to_string(stop.max_tokens) + ", got " +
-                                       std::to_string(stop.min_tokens));
-  }
+  read_min_tokens(params, "min_new_tokens", "max_new_tokens", request);
   params.integer("n", {1, limits::kChoicesMax}, request.choices);
   read_schema(params, "json_schema", sampling);
   read_grammar(params, "ebnf", sampling);

@@ -9,21 +9,15 @@
 namespace pdjob::openai {
 namespace {
 
-constexpr int kTemperatureMax = 1000;
-
 void read_sampling(const Fields& params, ApiRequest& request) {
   StopParams& stop = request.stop;
-  read_draw(params, {.temperature_max = kTemperatureMax}, request);
+  read_draw(params, {.temperature_max = kTemperatureMaxOfEngines}, request);
   params.integer("logprobs", {0, limits::kLogprobsMax}, request.sampling.logprobs);
   params.integer("n", {1, limits::kChoicesMax}, request.choices);
   read_stop(params, stop);
   params.boolean("include_stop_str_in_output", stop.include_stop_string);
   request.fills_context = !params.integer("max_tokens", {1, kTokenMax}, stop.max_tokens);
-  params.integer("min_tokens", {0, kTokenMax}, stop.min_tokens);
-  if (!request.fills_context && stop.min_tokens > stop.max_tokens) {
-    params.wrong("min_tokens", "must be at most max_tokens, " + std::to_string(stop.max_tokens) +
-                                   ", got " + std::to_string(stop.min_tokens));
-  }
+  read_min_tokens(params, "min_tokens", "max_tokens", request);
   read_structured_outputs(params, request.sampling);
   refuse_all(params, {"allowed_token_ids", "bad_words", "logits_processors", "prompt_logprobs",
                       "truncate_prompt_tokens"});

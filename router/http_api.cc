@@ -307,19 +307,16 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
   }
 }
 
-// SGLang's form has no answer; vLLM's has a count.
 void HttpApi::abort(net::ExchangeId id, const net::HttpRequest& request) {
-  const bool sglang = request.path == "/abort_request";
-  const auto parsed =
-      sglang ? openai::parse_abort_request(request.body)
-             : openai::parse_abort_requests(request.body.empty() ? "{}" : request.body);
+  const auto form =
+      request.path == "/abort_request" ? openai::AbortForm::kSglang : openai::AbortForm::kVllm;
+  const auto parsed = openai::parse_abort(form, request.body);
   if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
     return refuse(id, *error);
   }
   const size_t count =
       relay_->abort(std::get<openai::AbortRequest>(parsed), relay_->tenant_of(request));
-  reply_json(id, 200,
-             sglang ? "" : R"({"status":"aborted","aborted":)" + std::to_string(count) + "}");
+  reply_json(id, 200, openai::abort_answer(form, count));
 }
 
 // on_head() has identified the tenant.

@@ -16,7 +16,7 @@ constexpr Duration kAskAgain = std::chrono::milliseconds(500);
 constexpr Duration kStragglerGrace = std::chrono::seconds(10);
 // A flush does not wait for requests.
 constexpr Duration kFlushPatience = std::chrono::seconds(2);
-constexpr size_t kVersionBytesMax = 256;
+constexpr size_t kWhyBytesMax = 256;        // Of a worker that does not serve.
 constexpr size_t kOrdersWaitingMax = 256;   // Over all routers; beyond: 503.
 constexpr size_t kOrdersAnsweredMax = 256;  // Kept, in case a router asks again.
 
@@ -191,8 +191,8 @@ std::optional<std::string> Rollout::refusal_of(const net::OrderAsked& order,
     status = kUnavailable;
     return "the job is not ready";
   }
-  if (order.version.size() > kVersionBytesMax) {
-    return "a version has at most " + std::to_string(kVersionBytesMax) + " bytes";
+  if (order.version.size() > limits::kWeightVersionBytesMax) {
+    return "a version has at most " + std::to_string(limits::kWeightVersionBytesMax) + " bytes";
   }
   if (order.kind == OrderKind::kRename && order.version.empty()) {
     return "the new version is missing";
@@ -627,7 +627,7 @@ std::vector<net::WorkerTrouble> Rollout::troubles(const net::WeightSource& weigh
     if (!well && found.size() < net::kTroublesMax) {
       std::string why = to_string(worker.state);
       why += worker.last_exit.empty() ? "" : ": " + worker.last_exit;
-      why.resize(std::min<size_t>(why.size(), kVersionBytesMax));
+      why.resize(std::min<size_t>(why.size(), kWhyBytesMax));
       found.push_back({.worker = worker.name, .why = std::move(why)});
     }
   }

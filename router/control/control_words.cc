@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/json/json_writer.h"
+#include "common/limits.h"
 #include "openai/json/json_edit.h"
 
 namespace pdjob::router {
@@ -14,7 +15,6 @@ namespace {
 using net::OrderKind;
 using net::PauseMode;
 
-constexpr size_t kVersionBytesMax = 256;
 constexpr size_t kPathBytesMax = 1024;
 
 // How a call's order is read.
@@ -166,8 +166,9 @@ std::optional<ControlRefusal> set_version(const Body& body, std::string_view nam
     return wrong(std::string(name) + " must be a string or a number");
   }
   order.version = text ? *text : std::string(value);  // Some trainers send a number.
-  if (order.version.size() > kVersionBytesMax) {
-    return wrong(std::string(name) + " has at most " + std::to_string(kVersionBytesMax) + " bytes");
+  if (order.version.size() > limits::kWeightVersionBytesMax) {
+    return wrong(std::string(name) + " has at most " +
+                 std::to_string(limits::kWeightVersionBytesMax) + " bytes");
   }
   if (has_control_characters(order.version)) {
     return wrong(std::string(name) + " has control characters");

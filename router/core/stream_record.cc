@@ -130,7 +130,7 @@ void StreamRecord::note_weights(size_t choice, size_t start, std::string_view ve
   }
 }
 
-// Returns nothing if a choice has tokens without a version: nobody knows which weights made them.
+// Empty if the weights of some tokens are not known.
 std::string StreamRecord::weights_json() const {
   std::string json = "[";
   for (size_t choice = 0; choice < weights_.size(); ++choice) {

@@ -1,4 +1,4 @@
-// What the router does next about a request that is to end before its time. Pure.
+// Chooses the router's next step for a request that is to end before its time. Pure.
 #pragma once
 
 #include <cstdint>

@@ -31,64 +31,61 @@ static_assert(kOutputTokensMax * kChoicesMax <=
 
 constexpr std::array<std::string_view, 4> kOneWherePresent = {"max_completion_tokens", "min_tokens",
                                                               "n", "best_of"};
-constexpr std::array<std::string_view, 27> kNames = {"model",
-                                                     "max_tokens",
-                                                     "max_completion_tokens",
-                                                     "min_tokens",
-                                                     "n",
-                                                     "best_of",
-                                                     "stream",
-                                                     "stream_options",
-                                                     "prompt",
-                                                     "messages",
-                                                     "user",
-                                                     "kv_transfer_params",
-                                                     "bootstrap_host",
-                                                     "bootstrap_port",
-                                                     "bootstrap_room",
-                                                     "pdjob_resume",
-                                                     "pdjob_resume_weights",
-                                                     "tools",
-                                                     "documents",
-                                                     "chat_template",
-                                                     "chat_template_kwargs",
-                                                     "reasoning_effort",
-                                                     "add_generation_prompt",
-                                                     "continue_final_message",
-                                                     "add_special_tokens",
-                                                     "mm_processor_kwargs",
-                                                     "cache_salt"};
-constexpr size_t kShapingNames = 10;  // The last ones of kNames.
+// The router writes these itself, whatever the form.
+constexpr std::array<std::string_view, 6> kRouterNames = {
+    "kv_transfer_params", "bootstrap_host", "bootstrap_port",
+    "bootstrap_room",     "pdjob_resume",   "pdjob_resume_weights"};
+// The members of a form, and then kRouterNames. The last ones of the form shape the prompt.
+template <size_t N>
+constexpr std::array<std::string_view, kRouterNames.size() + N> with_router_names(
+    const std::string_view (&names)[N]) {
+  std::array<std::string_view, kRouterNames.size() + N> all;
+  std::ranges::copy(kRouterNames, std::ranges::copy(names, all.begin()).out);
+  return all;
+}
+
+constexpr auto kNames = with_router_names({"model",
+                                           "max_tokens",
+                                           "max_completion_tokens",
+                                           "min_tokens",
+                                           "n",
+                                           "best_of",
+                                           "stream",
+                                           "stream_options",
+                                           "prompt",
+                                           "messages",
+                                           "user",
+                                           "tools",
+                                           "documents",
+                                           "chat_template",
+                                           "chat_template_kwargs",
+                                           "reasoning_effort",
+                                           "add_generation_prompt",
+                                           "continue_final_message",
+                                           "add_special_tokens",
+                                           "mm_processor_kwargs",
+                                           "cache_salt"});
+constexpr size_t kShapingNames = 10;
 constexpr openai::JsonNames kScanned{kNames};
 
-constexpr std::array<std::string_view, 17> kSglangNames = {"model",
-                                                           "sampling_params",
-                                                           "stream",
-                                                           "input_ids",
-                                                           "text",
-                                                           "rid",
-                                                           "return_logprob",
-                                                           "routing_key",
-                                                           "session_id",
-                                                           "kv_transfer_params",
-                                                           "bootstrap_host",
-                                                           "bootstrap_port",
-                                                           "bootstrap_room",
-                                                           "pdjob_resume",
-                                                           "pdjob_resume_weights",
-                                                           "cache_salt",
-                                                           "extra_key"};
+constexpr auto kSglangNames =
+    with_router_names({"model", "sampling_params", "stream", "input_ids", "text", "rid",
+                       "return_logprob", "routing_key", "session_id", "cache_salt", "extra_key"});
 constexpr size_t kSglangShapingNames = 2;
 constexpr openai::JsonNames kSglangScanned{kSglangNames};
 
-constexpr std::array<std::string_view, 13> kTokensNames = {
-    "model",        "sampling_params",      "stream",         "stream_options", "token_ids",
-    "request_id",   "kv_transfer_params",   "bootstrap_host", "bootstrap_port", "bootstrap_room",
-    "pdjob_resume", "pdjob_resume_weights", "cache_salt"};
+constexpr auto kTokensNames =
+    with_router_names({"model", "sampling_params", "stream", "stream_options", "token_ids",
+                       "request_id", "cache_salt"});
 constexpr size_t kTokensShapingNames = 1;
 constexpr openai::JsonNames kTokensScanned{kTokensNames};
 
-// What a form of body calls its members. Value.
+constexpr std::span<const std::string_view> shaping_names(std::span<const std::string_view> all,
+                                                          size_t count) {
+  return all.first(all.size() - kRouterNames.size()).last(count);
+}
+
+// The names of members in one form of body. Value.
 struct FormNames {
   const openai::JsonNames& scanned;
   std::span<const std::string_view> shaping;
@@ -99,19 +96,19 @@ struct FormNames {
   uint64_t output_tokens = kOutputTokensAssumed;
 };
 constexpr FormNames kForms[] = {{.scanned = kScanned,
-                                 .shaping = std::span(kNames).last(kShapingNames),
+                                 .shaping = shaping_names(kNames, kShapingNames),
                                  .prompt = "prompt",
                                  .text = "messages",
                                  .rid = {}},
                                 {.scanned = kSglangScanned,
-                                 .shaping = std::span(kSglangNames).last(kSglangShapingNames),
+                                 .shaping = shaping_names(kSglangNames, kSglangShapingNames),
                                  .prompt = "input_ids",
                                  .text = "text",
                                  .rid = "rid",
                                  .params = {"max_new_tokens", "n"},
                                  .output_tokens = 128},  // SGLang's own.
                                 {.scanned = kTokensScanned,
-                                 .shaping = std::span(kTokensNames).last(kTokensShapingNames),
+                                 .shaping = shaping_names(kTokensNames, kTokensShapingNames),
                                  .prompt = "token_ids",
                                  .text = {},
                                  .rid = "request_id",

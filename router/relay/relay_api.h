@@ -138,7 +138,7 @@ class RelayApi final : public net::HttpCallHandler {
     std::unique_ptr<Span> span;            // If it is traced.
   };
   using Prompts = std::set<uint32_t>;  // Of a batch, by index; empty: all.
-  // Returns nothing if no prompt of the request is meant.
+  // The prompts of the request that are meant; nullopt: none.
   static std::optional<Prompts> meant(const Exchange& exchange, const openai::AbortRequest& asked);
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {

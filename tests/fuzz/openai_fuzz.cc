@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       check_request(std::get<openai::ApiRequest>(parsed));
     }
   }
-  if (const auto abort = openai::parse_abort_request(body);
+  if (const auto abort = openai::parse_abort(openai::AbortForm::kSglang, body);
       const auto* asked = std::get_if<openai::AbortRequest>(&abort)) {
     PDJOB_CHECK(asked->names.size() <= limits::kAbortNamesMax && asked->all == asked->means(""));
   }

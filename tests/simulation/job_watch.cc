@@ -128,7 +128,7 @@ void JobWatch::on(const launcher::Job& job, const launcher::SendSignal& signal) 
                      "a process that does its work is not killed, but", signal.incarnation.value);
 }
 
-// What the Job takes from now on is expected of it.
+// The Job is held to the orders that it takes.
 void JobWatch::take_order(const launcher::Job& job, const launcher::Event& event) {
   if (const auto* added = std::get_if<launcher::ProcessAdded>(&event)) {
     if (job.find(added->plan.name) != nullptr) {
@@ -150,7 +150,7 @@ void JobWatch::take_order(const launcher::Job& job, const launcher::Event& event
   }
 }
 
-// Orders that did not reach the ledger are lost with their launcher. What runs is never lost.
+// Orders that did not reach the ledger are lost with their launcher. No process that runs is lost.
 void JobWatch::adopt(const launcher::JobRecord& record, Instant now) {
   probes_.clear();
   last_probe_ = now;

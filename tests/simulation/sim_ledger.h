@@ -1,6 +1,6 @@
 // SimLedger: a simulated job's ledger and its launcher's number, on the disk of the launcher's
-// machine, as JobFolder keeps them: the number passes a fence, and two files take turns. The bytes
-// are the production code's.
+// machine. It keeps them as JobFolder does: the number passes a fence, and two files take turns.
+// The bytes are the production code's.
 #pragma once
 
 #include <algorithm>

@@ -221,7 +221,6 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void cut(uint64_t target, Duration duration);
   void lose_node(uint64_t target, Duration duration);
   void reorganise(uint64_t target);
-  void order_sizes(Random& random);
   void heal();
 
   // --- the run
@@ -779,7 +778,6 @@ void SimWorld::next_launcher() {
   }
 }
 
-// An order may take a group beyond its maximum only if it had more at first.
 void SimWorld::check_sizes() {
   for (const launcher::PlanGroup& group : layout_.groups) {
     const launcher::SizedGroup sized{.role = group.role, .model = group.model};
@@ -991,10 +989,6 @@ void SimWorld::reorganise(uint64_t target) {
     return;
   }
   Random random(target);
-  if (scaling_) {
-    order_sizes(random);
-    return;
-  }
   const std::string& model = shape_.workload.models.front();
   const net::Role role = random.chance(0.5) ? net::Role::kPrefill : net::Role::kDecode;
   const net::Role other = role == net::Role::kPrefill ? net::Role::kDecode : net::Role::kPrefill;
@@ -1016,21 +1010,6 @@ void SimWorld::reorganise(uint64_t target) {
     order = launcher::RoleChangeAsked{names.back(), other};
   }
   launcher_->post([this, order] { job_->submit(order); });
-}
-
-// As `pdjob scale` gives them. They may not fit. Some give the size back to the autoscaler.
-void SimWorld::order_sizes(Random& random) {
-  std::string text;
-  for (const launcher::PlanGroup& group : layout_.groups) {
-    const std::string size =
-        random.chance(0.2) ? "auto" : std::to_string(1 + random.below(shape_.scaling.workers_max));
-    text += (text.empty() ? "" : " ") + group.group.name + "=" + size;
-  }
-  trace_.line(now(), "person", "asks for " + text);
-  launcher_->post([this, text] {
-    const auto answer = scaling_->order(text);
-    trace_.line(now(), "person", answer ? "is heard" : "is refused: " + answer.error().message);
-  });
 }
 
 void SimWorld::heal() {

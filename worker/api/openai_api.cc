@@ -128,11 +128,11 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
        }},
       {"/abort_request", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
-         api.on_abort(i, AbortForm::kSglang, r);
+         api.on_abort(i, openai::AbortForm::kSglang, r);
        }},
       {"/abort_requests", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
-         api.on_abort(i, AbortForm::kVllm, r);
+         api.on_abort(i, openai::AbortForm::kVllm, r);
        }},
       {"/tokenize", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) { api.on_tokenize(i, r); }},
@@ -824,17 +824,14 @@ void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) 
           prepare_text(maker_, std::move(std::get<0>(parsed)), reply_with_body(id)));
 }
 
-void OpenaiApi::on_abort(net::ExchangeId id, AbortForm form, const net::HttpRequest& http) {
-  const bool sglang = form == AbortForm::kSglang;
-  const auto parsed = sglang ? openai::parse_abort_request(http.body)
-                             : openai::parse_abort_requests(http.body.empty() ? "{}" : http.body);
+void OpenaiApi::on_abort(net::ExchangeId id, openai::AbortForm form, const net::HttpRequest& http) {
+  const auto parsed = openai::parse_abort(form, http.body);
   if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
     return refuse(id, *error);
   }
   const size_t count =
       abort(std::get<openai::AbortRequest>(parsed), http.header(openai::header::kTenant));
-  server_->reply(id, 200, kJson,
-                 sglang ? "" : R"({"status":"aborted","aborted":)" + std::to_string(count) + "}");
+  server_->reply(id, 200, kJson, openai::abort_answer(form, count));
 }
 
 void OpenaiApi::on_models(net::ExchangeId id) {

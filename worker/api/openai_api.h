@@ -171,8 +171,7 @@ class OpenaiApi final : public net::HttpHandler {
   void on_release(net::ExchangeId id, std::string_view transfer);
   void on_tokenize(net::ExchangeId id, const net::HttpRequest& request);
   void on_detokenize(net::ExchangeId id, const net::HttpRequest& request);
-  enum class AbortForm { kSglang, kVllm };
-  void on_abort(net::ExchangeId id, AbortForm form, const net::HttpRequest& request);
+  void on_abort(net::ExchangeId id, openai::AbortForm form, const net::HttpRequest& request);
   // Ends the prompts that are meant. Returns how many; the exchange may be gone afterwards.
   size_t abort(Exchange& exchange, const openai::AbortRequest& asked);
   // Ends the choices of this prompt that go on. Returns false if the exchange is gone.

@@ -10,12 +10,12 @@ namespace {
 using Names = std::set<std::string, std::less<>>;
 
 AbortRequest parsed(const std::string& body) {
-  const auto result = parse_abort_request(body);
+  const auto result = parse_abort(AbortForm::kSglang, body);
   EXPECT_TRUE(std::holds_alternative<AbortRequest>(result)) << body;
   return std::get<AbortRequest>(result);
 }
 bool refused(const std::string& body) {
-  return std::holds_alternative<ApiError>(parse_abort_request(body));
+  return std::holds_alternative<ApiError>(parse_abort(AbortForm::kSglang, body));
 }
 
 TEST(AbortRequest, NamesOneRequestOrSeveralOrAll) {
@@ -67,11 +67,12 @@ TEST(AbortRequest, RefusesWrongTypes) {
 }
 
 TEST(AbortRequest, OfVllmMeansAllWithoutAList) {
-  EXPECT_TRUE(std::get<AbortRequest>(parse_abort_requests("{}")).all);
-  const auto some = std::get<AbortRequest>(parse_abort_requests(R"({"request_ids":["x"]})"));
+  EXPECT_TRUE(std::get<AbortRequest>(parse_abort(AbortForm::kVllm, "{}")).all);
+  const auto some =
+      std::get<AbortRequest>(parse_abort(AbortForm::kVllm, R"({"request_ids":["x"]})"));
   EXPECT_FALSE(some.all);
   EXPECT_TRUE(some.means("x"));
-  EXPECT_FALSE(std::get<AbortRequest>(parse_abort_requests(R"({"request_ids":[]})")).all);
+  EXPECT_FALSE(std::get<AbortRequest>(parse_abort(AbortForm::kVllm, R"({"request_ids":[]})")).all);
 }
 
 TEST(AbortRequest, ReadsWhatItWrote) {

@@ -393,7 +393,7 @@ TEST_F(HttpApiTest, AnAbortedRequestIsAnsweredByItsDecodeWorker) {
   ASSERT_TRUE(turn_until(loop, [&] { return raw.has(R"({"partial":true})"); })) << raw.received;
   EXPECT_GT(leg.size(), 32U);
   EXPECT_EQ(prefill.heard[0].leg, "");
-  // Its prefill leg is of no use any more, and holds no worker.
+  // Its prefill leg has become useless, and frees its worker.
   EXPECT_TRUE(turn_until(loop, [&] { return prefill.clients_gone == 1; }));
   expect_idle();
 }

@@ -1573,8 +1573,8 @@ TEST_F(RouterTest, AProbePassesClosedAdmission) {
   EXPECT_EQ(router().requests_running(), 0U);
 }
 
-// Found by the simulation (rollout, seed 59): a paused fleet with a full router never opened again,
-// because workers with new weights could not be probed.
+// Found by the simulation (rollout, seed 59): a paused fleet with a full router stayed closed for
+// ever, because its router refused the probes of workers with new weights.
 TEST_F(RouterTest, AFullRouterRefusesRequestsAndLetsProbesIn) {
   config.requests_max = 1;
   workers(pair);
