@@ -48,7 +48,7 @@ constexpr std::array kOfBatches = {
 constexpr std::array kOfReplies = {
     Fact{header::kRequestId, "The request's id."},
     Fact{header::kPrefill, "The prefill worker that computed the prompt."},
-    Fact{header::kDecode, "The decode worker that generated the tokens."},
+    Fact{header::kDecode, "The worker that generated the tokens."},
     Fact{header::kDegraded,
          "Why a decode worker computed the prompt itself, without a hand-over: "
          "`no_prefill_worker` or `no_hand_over`."},

@@ -116,10 +116,14 @@ void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
   if (in.has("fallback") && config.fallback == Fallback::kDecodeAlone) {
     in.fail("fallback", "SGLang's decode workers prefill nothing by themselves: refuse");
   }
-  for (const char* const key : {"bypass_tokens", "bypass_idle_tokens"}) {
-    if (config.bypass_tokens + config.bypass_idle_tokens > 0 && in.has(key)) {
-      in.fail(key, "SGLang's decode workers prefill nothing by themselves: 0");
-    }
+  if (config.bypass_tokens > 0) {
+    in.fail("bypass_tokens", "SGLang's decode workers prefill nothing by themselves: 0");
+  }
+  if (config.decode_prefills != DecodePrefills::kNever) {
+    in.fail("decode_prefills", "SGLang's decode workers prefill nothing by themselves: never");
+  }
+  if (config.bypass_busy_requests > 0) {
+    in.fail("bypass_busy_requests", "SGLang's prefill workers answer nothing by themselves: 0");
   }
   config.fallback = Fallback::kRefuse;
 }
@@ -178,10 +182,21 @@ void read(ConfigReader& in, RouterConfig& config) {
       {"A prompt of fewer tokens that the decode worker does not have already goes to it alone, "
        "without a hand-over. 0: none does.",
        "tokens"});
-  in.field("bypass_idle_tokens", config.bypass_idle_tokens,
-           {"The same, for longer prompts, while the decode worker has no request and its prefill "
-            "worker has at least as many tokens to compute first. 0: none does.",
-            "tokens"});
+  in.field(
+      "decode_prefills", config.decode_prefills,
+      {{"never", DecodePrefills::kNever},
+       {"waiting", DecodePrefills::kWaiting},
+       {"even", DecodePrefills::kEven}},
+      {"Which other prompts go to the decode worker alone. `waiting`: those that it would have "
+       "computed before their turn came at the prefill worker. `even`: all while it has no more "
+       "tokens of prompts to compute than the prefill worker; for workers that share cores. "
+       "Its steps are then longer, by decode.local_chunk_tokens."});
+  in.field("bypass_busy_requests", config.bypass_busy_requests,
+           {"A prefill worker alone serves a request, prompt and answer, if the decode worker has "
+            "so many requests more than it, or if there is none. 0: none does. Engines of pdjob "
+            "only.",
+            "requests"},
+           {.min = 0, .max = 65536});
   in.field("protocol", config.protocol,
            {{"auto", Protocol::kAuto},
             {"pdjob", Protocol::kPdjob},

@@ -71,6 +71,10 @@ struct ControlDoor {
   Duration patience{};  // How long an order may take.
 };
 
+// Which prompts a decode worker computes although there is a prefill worker: none; those that it
+// would have computed before their turn came there; or all while it has no more to compute.
+enum class DecodePrefills { kNever, kWaiting, kEven };
+
 struct RouterConfig {
   RouterKind kind = RouterKind::kBuiltIn;
   std::string recipe;             // For kCommand.
@@ -94,9 +98,10 @@ struct RouterConfig {
   // The decode worker alone serves a prompt of which it must compute fewer tokens than this. An
   // estimate: four bytes of the request are a token.
   uint32_t bypass_tokens = 0;
-  // The same while the decode worker has no request and the prompt would wait for its prefill
-  // worker, longer than it takes to compute.
-  uint32_t bypass_idle_tokens = 0;
+  DecodePrefills decode_prefills = DecodePrefills::kNever;
+  // A prefill worker alone serves a request if the decode worker has so many requests more. 0: none
+  // does.
+  uint32_t bypass_busy_requests = 0;
   uint32_t attempts = 3;  // Pairs tried before the first byte of a reply.
   // Retries after a bad answer, as a share of the requests (retry_budget.h).
   double retry_budget = 0.2;

@@ -8,8 +8,10 @@ const char* to_string(BypassReason reason) {
   switch (reason) {
     case BypassReason::kShort:
       return "short";
-    case BypassReason::kIdle:
-      return "idle";
+    case BypassReason::kWaits:
+      return "waits";
+    case BypassReason::kBusy:
+      return "busy";
   }
   return "unknown";
 }
@@ -18,17 +20,25 @@ bool bypasses_always(const RouterConfig& config, uint64_t tokens) {
   return tokens < config.bypass_tokens;
 }
 
+bool spills(const RouterConfig& config, uint32_t prefill_requests,
+            std::optional<uint32_t> decode_requests) {
+  return config.bypass_busy_requests > 0 &&
+         (!decode_requests ||
+          *decode_requests >= uint64_t{prefill_requests} + config.bypass_busy_requests);
+}
+
 std::optional<BypassReason> bypass(const RouterConfig& config, const BypassFacts& facts) {
   if (bypasses_always(config, facts.tokens)) {
     return BypassReason::kShort;
   }
-  // The decode worker computes the prompt in the time that the prefill worker needs for as many
-  // tokens. By then, this prompt's turn would not have come there.
-  const bool waits = !facts.tokens_before || *facts.tokens_before >= facts.tokens;
-  if (facts.tokens < config.bypass_idle_tokens && facts.decode_idle && waits) {
-    return BypassReason::kIdle;
+  if (config.decode_prefills == DecodePrefills::kNever) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  // A prefill worker without room has no number to compare.
+  const uint64_t own = config.decode_prefills == DecodePrefills::kWaiting ? facts.tokens : 0;
+  const bool sooner = facts.prefill_before ? facts.decode_before + own <= *facts.prefill_before
+                                           : facts.decode_before == 0;
+  return sooner ? std::optional(BypassReason::kWaits) : std::nullopt;
 }
 
 }  // namespace pdjob::router

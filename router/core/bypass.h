@@ -1,4 +1,4 @@
-// Whether a decode worker alone serves a request, because a hand-over would not pay. Pure.
+// Whether one worker alone serves a request, because a hand-over would not pay. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,26 @@ namespace pdjob::router {
 
 enum class BypassReason {
   kShort,  // So little is left to compute that a hand-over costs more.
-  kIdle,   // The prompt would wait for its prefill worker while the decode worker has no work.
+  kWaits,  // The prompt would wait for its prefill worker: RouterConfig::decode_prefills.
+  kBusy,   // The decode worker has much to do, and the prefill worker little.
 };
 const char* to_string(BypassReason reason);
 
 struct BypassFacts {
   uint64_t tokens = 0;  // Of the prompt, without those that the decode worker has. An estimate.
-  bool decode_idle = false;  // The decode worker has no request, as far as is known.
-  // Tokens that the prefill worker computes before this prompt. Empty: none has room.
-  std::optional<uint64_t> tokens_before = {};
+  // Tokens of prompts that the decode worker computes before this one.
+  uint64_t decode_before = 0;
+  // The same of the prefill worker. Empty: none has room.
+  std::optional<uint64_t> prefill_before = {};
 };
 
 // The prompt is so short that no prefill worker needs to be chosen.
 bool bypasses_always(const RouterConfig& config, uint64_t tokens);
+
+// True if the prefill worker alone serves the request. `decode_requests`: of its decode worker, or
+// of the least busy one that has no room; empty: there is none.
+bool spills(const RouterConfig& config, uint32_t prefill_requests,
+            std::optional<uint32_t> decode_requests);
 
 // Empty: hand over. Requires: there is a prefill worker, whether it has room or not.
 std::optional<BypassReason> bypass(const RouterConfig& config, const BypassFacts& facts);

@@ -98,6 +98,9 @@ bool Router::usable(std::string_view model) const {
         (alone || table_.any(Stage::kPrefill, worker.entry.model))) {
       return true;
     }
+    if (config_.bypass_busy_requests > 0 && worker.is_pdjob()) {
+      return true;
+    }
   }
   return false;
 }
@@ -290,7 +293,9 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   shares_.served(request.queue_place.begins);
   request.attempt = {
       .number = ++request.attempts_made,
-      .decode = {.worker = choice.decode.worker, .cached_tokens = choice.decode.cached_tokens}};
+      .decode = {.worker = choice.decode.worker,
+                 .cached_tokens = choice.decode.cached_tokens,
+                 .as = choice.bypass == BypassReason::kBusy ? Stage::kPrefill : Stage::kDecode}};
   request.tries += 1;
   request.alone_until = {};
   if (is_suspect(request, turn.now)) {
@@ -311,7 +316,8 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   }
   const Worker& prefill = *table_.find(choice.prefill->worker);
   const TransferId transfer{id_bits_(), id_bits_()};
-  request.attempt.prefill = {.worker = prefill.id, .cached_tokens = choice.prefill->cached_tokens};
+  request.attempt.prefill = {
+      .worker = prefill.id, .cached_tokens = choice.prefill->cached_tokens, .as = Stage::kPrefill};
   request.attempt.transfer = transfer;
   request.attempt.learnt_address = prefill.learnt_address;
   if (!prefill.concurrent()) {
@@ -368,11 +374,16 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
     begin_trial(leg);
   }
   table_.begin(leg.worker, leg.tokens, turn.now);
+  if (stage == Stage::kDecode && effect.kv == KvPart::kNone) {
+    leg.prompt =
+        request.facts.prompt_tokens - std::min(request.facts.prompt_tokens, leg.cached_tokens);
+    table_.begin_prompt(leg.worker, leg.prompt);
+  }
   if (config_.measured_load) {
     leg.work =
         stage == Stage::kPrefill ? table_.find(leg.worker)->load() : request.facts.output_tokens;
   }
-  policy_of(stage).note_sent(request.facts.prompt(), leg.worker);
+  policy_of(leg.as).note_sent(request.facts.prompt(), leg.worker);
   effect.leg = {request.id, request.attempt.number, stage};
   effect.resumes = stage == Stage::kDecode && request.begun;
   turn.effects.emplace_back(effect);
@@ -386,10 +397,14 @@ void Router::end_leg(Request& request, Stage stage) {
   PDJOB_CHECK(leg.running, request.id);
   leg.running = false;
   end_trial(leg);
+  end_prompt(leg);
   table_.end(leg.worker, leg.tokens);
-  policy_of(stage).note_ended(request.facts.prompt(), leg.worker);
+  policy_of(leg.as).note_ended(request.facts.prompt(), leg.worker);
   room_made_ = true;
 }
+
+// It is computed, or given up.
+void Router::end_prompt(Leg& leg) { table_.end_prompt(leg.worker, std::exchange(leg.prompt, 0)); }
 
 void Router::keep_promise(Leg& leg) {
   if (std::exchange(leg.promised, false)) {
@@ -489,10 +504,11 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   const Stage stage = event.leg.stage;
   Leg& leg = leg_of(*request, stage);
   const WorkerId worker = leg.worker;
+  end_prompt(leg);
   const Verdict verdict = verdict_on(event);
   if (verdict != Verdict::kGood) {
     leg.begun = {};  // The time of a refusal says nothing about the pace.
-  } else if (stage == Stage::kDecode) {
+  } else if (stage == Stage::kDecode && leg.as == stage) {
     leg.begun = turn.now;
   }
   if (verdict == Verdict::kFailed) {
@@ -514,6 +530,8 @@ void Router::on(const LegAnswered& event, Turn& turn) {
       drop_prefill(*request, turn);
     }
     relay(*request, stage, turn);
+  } else if (verdict == Verdict::kClientError && leg.as != stage) {
+    serve_by_pair(*request, turn);
   } else if (verdict == Verdict::kClientError) {
     relay_refusal(*request, stage, turn);
   } else if (verdict != Verdict::kGood) {
@@ -544,6 +562,14 @@ void Router::relay(Request& request, Stage stage, Turn& turn) {
   request.begun = true;
   request.tries = 0;
   turn.effects.emplace_back(Relay{{request.id, request.attempt.number, stage}});
+}
+
+// A prefill worker refused a whole request. It may be too small for it: a decode worker decides.
+void Router::serve_by_pair(Request& request, Turn& turn) {
+  cancel_legs(request, turn);
+  request.wants_pair = true;
+  request.tries -= 1;
+  place(request, turn);
 }
 
 // Sends this leg's bad reply to the client, but never into the middle of a stream.

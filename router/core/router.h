@@ -249,7 +249,7 @@ struct Degraded {  // A decode worker prefills by itself.
   RequestId id;
   bool hand_over_failed = false;  // The prefill worker's reply named no KV.
 };
-struct Bypassed {  // The same, because a hand-over would not pay.
+struct Bypassed {  // One worker alone serves it, because a hand-over would not pay.
   RequestId id;
   BypassReason reason = BypassReason::kShort;
 };
@@ -340,7 +340,9 @@ class Router {
     WorkerId worker;
     uint64_t cached_tokens = 0;  // Chosen::cached_tokens.
     uint64_t tokens = 0;
-    uint64_t work = 0;  // Tokens until it is done, including those of requests before it.
+    uint64_t prompt = 0;        // Counted in Worker::prompts_in_flight.
+    uint64_t work = 0;          // Tokens until it is done, including those of requests before it.
+    Stage as = Stage::kDecode;  // The policy of this stage chose its worker.
     bool running = false;
     bool promised = false;    // Counted in Worker::promised.
     bool on_trial = false;    // A suspect's, and counted in Worker::suspects.
@@ -402,6 +404,7 @@ class Router {
     uint32_t continued = 0;           // Times that its stream broke off.
     bool begun = false;               // The client has the head of the reply.
     Stage relayed = Stage::kDecode;   // In kRelaying: the stage whose reply is relayed.
+    bool wants_pair = false;          // No prefill worker serves it alone.
     bool prefill_overloaded = false;  // Decode workers then do not prefill instead.
     std::vector<WorkerId> failed;     // Not tried again while others are left.
     std::vector<WorkerId> accused;    // Answered 5xx, perhaps because of the request itself.
@@ -452,6 +455,9 @@ class Router {
   bool is_avoided(Stage stage, const Worker& worker, const Request& request,
                   std::optional<WorkerId> decode, Instant now) const;
   std::optional<Choice> choose(Request& request, Instant now);
+  // A prefill worker that serves the request alone, because `decode` is busy. Null: all are.
+  std::optional<Chosen> spare_prefill(const Request& request, const std::string& model,
+                                      const Worker* decode, Instant now);
 
   void place(Request& request, Turn& turn);
   // Places waiting requests in queue order. For each model, it stops once `failures_max` requests
@@ -469,6 +475,7 @@ class Router {
   void on_prefilled(Request& request, const LegEnded& event, Turn& turn);
   void start_leg(Request& request, Stage stage, StartLeg effect, Turn& turn);
   void end_leg(Request& request, Stage stage);
+  void end_prompt(Leg& leg);
   void cancel_leg(Request& request, Stage stage, Turn& turn);
   void cancel_legs(Request& request, Turn& turn);
   void drop_prefill(Request& request, Turn& turn);
@@ -485,6 +492,7 @@ class Router {
   // Another worker answered the request well, so the accused workers are at fault.
   void convict(Request& request, Turn& turn);
   void relay(Request& request, Stage stage, Turn& turn);
+  void serve_by_pair(Request& request, Turn& turn);
   void relay_refusal(Request& request, Stage stage, Turn& turn);
   void answer_badly(Request& request, const LegAnswered& answer, Turn& turn);
   void retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,

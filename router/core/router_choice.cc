@@ -130,6 +130,30 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
           .full = full};
 }
 
+std::optional<Chosen> Router::spare_prefill(const Request& request, const std::string& model,
+                                            const Worker* decode, Instant now) {
+  if (config_.bypass_busy_requests == 0 || request.facts.pinned() || request.wants_pair) {
+    return std::nullopt;
+  }
+  std::optional<uint32_t> least;
+  if (decode != nullptr) {
+    least = decode->requests();
+  } else {
+    for (const Worker* full : table_.candidates(Stage::kDecode, model, request.failed, now)) {
+      least = std::min(least.value_or(UINT32_MAX), full->requests());
+    }
+  }
+  if (!spills(config_, 0, least)) {
+    return std::nullopt;
+  }
+  const auto chosen = pick(Stage::kPrefill, request, model, std::nullopt, now).worker;
+  if (!chosen) {
+    return std::nullopt;
+  }
+  const Worker& prefill = *table_.find(chosen->worker);
+  return prefill.is_pdjob() && spills(config_, prefill.requests(), least) ? chosen : std::nullopt;
+}
+
 std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   request.wants_room = false;
   if (waits_for_admission(request)) {
@@ -146,10 +170,16 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
                                  : request.facts.model;
   const auto [decode, decode_full] = pick(Stage::kDecode, request, model, std::nullopt, now);
   request.wants_room = decode_full;
+  const Worker* const busy = decode ? table_.find(decode->worker) : nullptr;
+  if (busy == nullptr || busy->entry.role == net::Role::kDecode) {
+    if (const auto spare = spare_prefill(request, model, busy, now)) {
+      return Choice{.decode = *spare, .prefill = std::nullopt, .bypass = BypassReason::kBusy};
+    }
+  }
   if (!decode) {
     return std::nullopt;
   }
-  const Worker& worker = *table_.find(decode->worker);
+  const Worker& worker = *busy;
   if (worker.entry.role == net::Role::kBoth || !request.facts.hands_over) {
     return Choice{.decode = *decode, .prefill = std::nullopt};
   }
@@ -162,9 +192,9 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
       pick(Stage::kPrefill, request, worker.entry.model.empty() ? model : worker.entry.model,
            decode->worker, now);
   if (!pinned && (prefill || prefill_full)) {
-    BypassFacts facts{.tokens = tokens, .decode_idle = worker.idle()};
+    BypassFacts facts{.tokens = tokens, .decode_before = worker.prompts()};
     if (prefill) {
-      facts.tokens_before = table_.find(prefill->worker)->load();
+      facts.prefill_before = table_.find(prefill->worker)->load();
     }
     if (const auto reason = bypass(config_, facts)) {
       return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = reason};

@@ -58,6 +58,11 @@ Health Worker::health(Instant now) const {
   return silent || now < retry_at || trial ? Health::kSuspect : Health::kHalfOpen;
 }
 
+uint32_t Worker::requests() const {
+  return std::max(requests_in_flight + promised,
+                  reported.requests_running + reported.requests_queued);
+}
+
 uint64_t Worker::load() const {
   const uint64_t rows = entry.role == net::Role::kPrefill ? 0 : reported.kv_rows_used;
   return std::max(tokens_in_flight, rows + reported.tokens_queued);
@@ -180,6 +185,19 @@ void WorkerTable::end(WorkerId id, uint64_t tokens) {
     worker->trial = false;
     worker->requests_in_flight -= 1;
     worker->tokens_in_flight -= tokens;
+  }
+}
+
+void WorkerTable::begin_prompt(WorkerId id, uint64_t tokens) {
+  if (Worker* worker = find_mutable(id)) {
+    worker->prompts_in_flight += tokens;
+  }
+}
+
+void WorkerTable::end_prompt(WorkerId id, uint64_t tokens) {
+  if (Worker* worker = find_mutable(id)) {
+    PDJOB_CHECK(worker->prompts_in_flight >= tokens, id);
+    worker->prompts_in_flight -= tokens;
   }
 }
 

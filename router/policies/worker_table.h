@@ -7,6 +7,7 @@
 // Suspicion only orders the choice: if no better worker is left, suspects are candidates too. Pure.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,7 @@ struct Worker {
   net::WorkerLoad reported;
   uint32_t requests_in_flight = 0;  // Of this router: unfinished legs.
   uint64_t tokens_in_flight = 0;    // Of the same legs, estimated.
+  uint64_t prompts_in_flight = 0;   // Tokens of prompts that it is to compute alone, of such legs.
 
   std::string learnt_address;      // The address in its replies.
   bool several_addresses = false;  // Its replies differ: it is several engines, so none is learnt.
@@ -72,11 +74,10 @@ struct Worker {
   // True if that address is known, so both legs can be sent at once.
   bool concurrent() const { return !kv_address().empty(); }
   Health health(Instant now) const;
-  // True if it has no request, as far as is known here.
-  bool idle() const {
-    return requests_in_flight == 0 && promised == 0 && reported.requests_running == 0 &&
-           reported.requests_queued == 0;
-  }
+  // Its unfinished requests, as far as is known here.
+  uint32_t requests() const;
+  // Tokens of prompts that a decode worker has yet to compute, as far as is known here.
+  uint64_t prompts() const { return std::max(prompts_in_flight, reported.tokens_queued); }
   // The load that policies compare. Reports lag by a heartbeat, and this router's legs do not show
   // other routers' requests, so the larger of the two is closer to the truth.
   uint64_t load() const;
@@ -107,6 +108,10 @@ class WorkerTable {
   // Records that a leg begins or ends. Ignores unknown ids: the worker has left.
   void begin(WorkerId id, uint64_t tokens, Instant now);
   void end(WorkerId id, uint64_t tokens);
+  // Records that it is to compute a prompt of so many tokens alone, or that it has done so or need
+  // not. Ignores unknown ids.
+  void begin_prompt(WorkerId id, uint64_t tokens);
+  void end_prompt(WorkerId id, uint64_t tokens);
   // Records that a request will come there next, or that it came or does not.
   void promise(WorkerId id);
   void keep_promise(WorkerId id);

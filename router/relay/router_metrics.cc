@@ -125,10 +125,12 @@ RouterMetrics::RouterMetrics()
                                          "Requests by how they ended.",
                                          {{"outcome", to_string(static_cast<Outcome>(i))}}));
   }
-  for (const BypassReason reason : {BypassReason::kShort, BypassReason::kIdle}) {
+  for (const BypassReason reason :
+       {BypassReason::kShort, BypassReason::kWaits, BypassReason::kBusy}) {
     bypassed_.push_back(metrics_.counter("pdjob_router_bypassed_total",
-                                         "Requests that a decode worker served alone, because a "
-                                         "hand-over would not have paid.",
+                                         "Requests that one worker served alone, because a "
+                                         "hand-over would not have paid: a decode worker, or if "
+                                         "that was busy a prefill worker.",
                                          {{"reason", to_string(reason)}}));
   }
   for (size_t i = 0; i < kRetryReasons; ++i) {

@@ -124,7 +124,10 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   }
   if (random.chance(0.2)) {
     shape.router.bypass_tokens = static_cast<uint32_t>(random.below(20));
-    shape.router.bypass_idle_tokens = static_cast<uint32_t>(random.below(200));
+    shape.router.decode_prefills = static_cast<router::DecodePrefills>(random.below(3));
+  }
+  if (random.chance(0.2)) {
+    shape.router.bypass_busy_requests = static_cast<uint32_t>(random.below(4));
   }
   if (scenario.lasts > 0 && random.chance(scenario.lasts)) {
     shape.agents = shape.lasts = true;

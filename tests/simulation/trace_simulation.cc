@@ -4,7 +4,9 @@
 //   trace_simulation FILE [--OPTION VALUE]...
 //
 //   --job LIST        what is compared, once for each job: prefill=3,decode=1 or both=4. Further
-//                     words: chunk (tokens of prompts in a step), bypass (router.bypass_tokens)
+//                     words: chunk (tokens of prompts in a step), bypass (router.bypass_tokens),
+//                     waiting and even (router.decode_prefills), local (tokens of prompts in a
+//                     decode worker's step), spill (router.bypass_busy_requests)
 //   --rates LIST      multiples of the trace's own rate; a row for each
 //   --best LOW,HIGH   instead: the highest rate between these at which --share of the requests are
 //                     within the limits, to 2 %
@@ -168,6 +170,14 @@ TraceJob job_of(const std::string& text, const Arguments& all) {
       job.decode_config.local_chunk_tokens = value;
     } else if (key == "bypass") {
       job.router.bypass_tokens = value;
+    } else if (key == "waiting") {
+      job.router.decode_prefills = router::DecodePrefills::kWaiting;
+    } else if (key == "even") {
+      job.router.decode_prefills = router::DecodePrefills::kEven;
+    } else if (key == "local") {
+      job.decode_config.local_chunk_tokens = value;
+    } else if (key == "spill") {
+      job.router.bypass_busy_requests = value;
     } else {
       fail("a job has no " + key);
     }

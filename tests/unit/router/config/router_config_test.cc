@@ -48,8 +48,8 @@ TEST(RouterConfig, NeedsPrefillWorkersForSglang) {
   EXPECT_EQ(config.protocol, Protocol::kSglang);
   EXPECT_EQ(config.bootstrap_port, 8999);
   EXPECT_EQ(config.fallback, Fallback::kRefuse);
-  for (const char* key :
-       {"fallback: decode_alone\n", "bypass_tokens: 5\n", "bypass_idle_tokens: 5\n"}) {
+  for (const char* key : {"fallback: decode_alone\n", "bypass_tokens: 5\n",
+                          "decode_prefills: even\n", "bypass_busy_requests: 5\n"}) {
     ConfigReader badly = ConfigReader::parse("job.yaml", std::string("protocol: sglang\n") + key);
     RouterConfig refused;
     read(badly, refused);

@@ -5,49 +5,65 @@
 namespace pdjob::router {
 namespace {
 
-RouterConfig keys(uint32_t bypass_tokens, uint32_t bypass_idle_tokens) {
+RouterConfig keys(uint32_t bypass_tokens, DecodePrefills decode_prefills) {
   RouterConfig config;
   config.bypass_tokens = bypass_tokens;
-  config.bypass_idle_tokens = bypass_idle_tokens;
+  config.decode_prefills = decode_prefills;
   return config;
 }
 
 TEST(Bypass, NothingIsBypassedByDefault) {
-  EXPECT_FALSE(bypass({}, {.tokens = 0, .decode_idle = true, .tokens_before = 1000}));
+  EXPECT_FALSE(bypass({}, {.tokens = 0, .prefill_before = 1000}));
+  EXPECT_FALSE(bypass({}, {.tokens = 0}));
 }
 
 TEST(Bypass, AShortPromptIsBypassedUnderAnyLoad) {
-  const RouterConfig config = keys(64, 0);
+  const RouterConfig config = keys(64, DecodePrefills::kNever);
   EXPECT_TRUE(bypasses_always(config, 63));
   EXPECT_FALSE(bypasses_always(config, 64));
-  EXPECT_EQ(bypass(config, {.tokens = 63, .tokens_before = 0}), BypassReason::kShort);
-  EXPECT_FALSE(bypass(config, {.tokens = 64, .decode_idle = true, .tokens_before = 1000}));
+  EXPECT_EQ(bypass(config, {.tokens = 63, .prefill_before = 0}), BypassReason::kShort);
+  EXPECT_FALSE(bypass(config, {.tokens = 64, .prefill_before = 1000}));
 }
 
-TEST(Bypass, AnIdleDecodeWorkerComputesAPromptThatWouldWaitLongerThanItTakes) {
-  const RouterConfig config = keys(0, 500);
-  const BypassFacts facts{.tokens = 300, .decode_idle = true, .tokens_before = 300};
-  EXPECT_EQ(bypass(config, facts), BypassReason::kIdle);
-  BypassFacts sooner = facts;
-  sooner.tokens_before = 299;
-  EXPECT_FALSE(bypass(config, sooner));
-  BypassFacts busy = facts;
-  busy.decode_idle = false;
-  EXPECT_FALSE(bypass(config, busy));
-  BypassFacts long_prompt = facts;
-  long_prompt.tokens = 500;
-  long_prompt.tokens_before = 5000;
-  EXPECT_FALSE(bypass(config, long_prompt));
+TEST(Bypass, ADecodeWorkerComputesAPromptThatItHasDoneBeforeItsTurnComes) {
+  const RouterConfig config = keys(0, DecodePrefills::kWaiting);
+  EXPECT_EQ(bypass(config, {.tokens = 300, .prefill_before = 300}), BypassReason::kWaits);
+  EXPECT_FALSE(bypass(config, {.tokens = 300, .prefill_before = 299}));
+  EXPECT_EQ(bypass(config, {.tokens = 300, .decode_before = 50, .prefill_before = 350}),
+            BypassReason::kWaits);
+  EXPECT_FALSE(bypass(config, {.tokens = 300, .decode_before = 51, .prefill_before = 350}));
 }
 
-TEST(Bypass, WithoutRoomAtThePrefillWorkerAnIdleDecodeWorkerComputesAtOnce) {
-  EXPECT_EQ(bypass(keys(0, 500), {.tokens = 300, .decode_idle = true}), BypassReason::kIdle);
-  EXPECT_FALSE(bypass(keys(0, 500), {.tokens = 300, .decode_idle = false}));
+TEST(Bypass, ADecodeWorkerComputesAPromptWhileItHasNoMoreToCompute) {
+  const RouterConfig config = keys(0, DecodePrefills::kEven);
+  EXPECT_EQ(bypass(config, {.tokens = 300, .prefill_before = 0}), BypassReason::kWaits);
+  EXPECT_EQ(bypass(config, {.tokens = 300, .decode_before = 9, .prefill_before = 9}),
+            BypassReason::kWaits);
+  EXPECT_FALSE(bypass(config, {.tokens = 300, .decode_before = 10, .prefill_before = 9}));
+}
+
+TEST(Bypass, WithoutRoomAtThePrefillWorkerADecodeWorkerComputesOnePromptAtATime) {
+  for (const auto way : {DecodePrefills::kWaiting, DecodePrefills::kEven}) {
+    EXPECT_EQ(bypass(keys(0, way), {.tokens = 300}), BypassReason::kWaits);
+    EXPECT_FALSE(bypass(keys(0, way), {.tokens = 300, .decode_before = 1}));
+  }
+}
+
+TEST(Bypass, APrefillWorkerServesAloneWhatTheDecodeWorkerHasTooMuchOf) {
+  EXPECT_FALSE(spills({}, 0, 1000));
+  EXPECT_FALSE(spills({}, 0, std::nullopt));
+  RouterConfig config;
+  config.bypass_busy_requests = 3;
+  EXPECT_FALSE(spills(config, 0, 2));
+  EXPECT_TRUE(spills(config, 0, 3));
+  EXPECT_FALSE(spills(config, 1, 3));
+  EXPECT_TRUE(spills(config, 1000, std::nullopt)) << "no decode worker is there";
 }
 
 TEST(Bypass, ReasonsHaveWords) {
   EXPECT_STREQ(to_string(BypassReason::kShort), "short");
-  EXPECT_STREQ(to_string(BypassReason::kIdle), "idle");
+  EXPECT_STREQ(to_string(BypassReason::kWaits), "waits");
+  EXPECT_STREQ(to_string(BypassReason::kBusy), "busy");
 }
 
 }  // namespace

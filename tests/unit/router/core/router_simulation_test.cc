@@ -36,6 +36,7 @@ class World {
     for (const auto& [id, worker] : router_.workers().all()) {
       EXPECT_EQ(worker.requests_in_flight, 0U);
       EXPECT_EQ(worker.tokens_in_flight, 0U);
+      EXPECT_EQ(worker.prompts_in_flight, 0U);
       EXPECT_EQ(worker.suspects, 0U);
     }
     return trace_.str();
@@ -55,7 +56,8 @@ class World {
     config.measured_load = random.chance(0.5);
     config.hedge_quantile = random.chance(0.5) ? 0.5 : 0;
     config.bypass_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
-    config.bypass_idle_tokens = static_cast<uint32_t>(random.chance(0.3) ? random.below(500) : 0);
+    config.decode_prefills = static_cast<DecodePrefills>(random.chance(0.3) ? random.below(3) : 0);
+    config.bypass_busy_requests = static_cast<uint32_t>(random.chance(0.3) ? random.below(5) : 0);
     config.hears_losses = random.chance(0.5);
     if (random.chance(0.3)) {
       config.models = {"m", "n"};
@@ -117,9 +119,10 @@ class World {
   void on(const LearnTokens&) { FAIL() << "nobody is listened to"; }
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
   void on(const Bypassed& effect) {
-    ASSERT_GT(
-        effect.reason == BypassReason::kShort ? config_.bypass_tokens : config_.bypass_idle_tokens,
-        0U);
+    ASSERT_TRUE(effect.reason == BypassReason::kShort ? config_.bypass_tokens > 0
+                : effect.reason == BypassReason::kWaits
+                    ? config_.decode_prefills != DecodePrefills::kNever
+                    : config_.bypass_busy_requests > 0);
   }
   void on(const Complete& effect) {
     ASSERT_TRUE(relayed_.contains(effect.id));

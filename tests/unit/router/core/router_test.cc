@@ -119,6 +119,7 @@ struct RouterTest : testing::Test {
     for (const auto& [id, worker] : router().workers().all()) {
       EXPECT_EQ(worker.requests_in_flight, 0U) << worker.entry.name;
       EXPECT_EQ(worker.tokens_in_flight, 0U) << worker.entry.name;
+      EXPECT_EQ(worker.prompts_in_flight, 0U) << worker.entry.name;
     }
   }
 
@@ -542,24 +543,93 @@ TEST_F(RouterTest, WhatTheDecodeWorkerHasAlreadyDoesNotCountAgainstGoingThereAlo
   EXPECT_EQ(arrive(facts), (Words{"bypass", "decode#1@d0"}));
 }
 
-TEST_F(RouterTest, AnIdleDecodeWorkerComputesAPromptThatWouldWait) {
-  config.bypass_idle_tokens = 200;
+TEST_F(RouterTest, ADecodeWorkerComputesAPromptThatWouldWait) {
+  config.decode_prefills = DecodePrefills::kWaiting;
   workers({two_pairs[0], two_pairs[2], two_pairs[3]});
   EXPECT_EQ(arrive({.prompt_tokens = 150}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
-  step(RequestArrived{RequestId{2}, {.prompt_tokens = 150}});
-  EXPECT_EQ(router().workers().find("d1")->requests_in_flight, 1U);
-  EXPECT_EQ(router().workers().find("p0")->requests_in_flight, 1U);
-  // Now both decode workers have work.
-  step(RequestArrived{RequestId{3}, {.prompt_tokens = 150}});
+  EXPECT_EQ(step(RequestArrived{RequestId{2}, {.prompt_tokens = 150}}),
+            (Words{"bypass", "decode#1@d1"}));
+  EXPECT_EQ(router().workers().find("d1")->prompts(), 150U);
+  // Now d1 would not be done before p0.
+  step(RequestArrived{RequestId{3}, {.prompt_tokens = 150, .pin_decode = "d1"}});
   EXPECT_EQ(router().workers().find("p0")->requests_in_flight, 2U);
+  // Its first token says that the prompt is computed.
+  step(LegAnswered{.leg = {RequestId{2}, 1, Stage::kDecode}, .status = 200});
+  EXPECT_EQ(router().workers().find("d1")->prompts(), 0U);
 }
 
-TEST_F(RouterTest, AnIdleDecodeWorkerComputesAPromptForWhichThePrefillWorkerHasNoRoom) {
-  config.bypass_idle_tokens = 200;
+TEST_F(RouterTest, ADecodeWorkerThatSharesCoresComputesAPromptAtOnceAndThePrefillWorkerTheNext) {
+  config.decode_prefills = DecodePrefills::kEven;
+  workers(pair);
+  EXPECT_EQ(arrive({.prompt_tokens = 150}), (Words{"bypass", "decode#1@d0"}));
+  EXPECT_EQ(step(RequestArrived{RequestId{2}, {.prompt_tokens = 150}}).size(), 2U);
+  EXPECT_EQ(router().workers().find("p0")->requests_in_flight, 1U);
+  EXPECT_EQ(failed(Stage::kDecode).front(), "retry unreachable");
+  EXPECT_EQ(router().workers().find("d0")->prompts(), 0U) << "it is given up";
+}
+
+TEST_F(RouterTest, ADecodeWorkerComputesAPromptForWhichThePrefillWorkerHasNoRoom) {
+  config.decode_prefills = DecodePrefills::kWaiting;
   config.prefill_in_flight = 1;
   workers({two_pairs[0], two_pairs[2], two_pairs[3]});
   EXPECT_EQ(arrive({.prompt_tokens = 10}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
   EXPECT_EQ(step(RequestArrived{RequestId{2}, {.prompt_tokens = 150}}).front(), "bypass");
+}
+
+TEST_F(RouterTest, APrefillWorkerServesARequestAloneWhileTheDecodeWorkerHasManyMore) {
+  config.bypass_busy_requests = 2;
+  workers(pair);
+  EXPECT_EQ(arrive({.prompt_tokens = 10}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  ended(Stage::kPrefill);
+  EXPECT_EQ(step(RequestArrived{RequestId{2}, {.prompt_tokens = 10}}).size(), 2U);
+  EXPECT_EQ(step(LegEnded{{RequestId{2}, 1, Stage::kPrefill}, true, ""}), Words{});
+  // Two requests at d0, none at p0.
+  EXPECT_EQ(step(RequestArrived{RequestId{3}, {.prompt_tokens = 10}}),
+            (Words{"bypass", "decode#1@p0"}));
+  EXPECT_EQ(router().workers().find("p0")->requests_in_flight, 1U);
+  // Now p0 has one, too.
+  EXPECT_EQ(step(RequestArrived{RequestId{4}, {.prompt_tokens = 10}}).size(), 2U);
+  EXPECT_EQ(router().workers().find("d0")->requests_in_flight, 3U);
+  EXPECT_EQ(step(LegAnswered{.leg = {RequestId{3}, 1, Stage::kDecode}, .status = 200}),
+            Words{"relay decode#1"});
+  EXPECT_EQ(step(LegEnded{{RequestId{3}, 1, Stage::kDecode}}), Words{"complete"});
+}
+
+TEST_F(RouterTest, APrefillWorkerServesAloneWhatNoDecodeWorkerHasRoomFor) {
+  config.bypass_busy_requests = 1;
+  config.decode_in_flight = 1;
+  workers(pair);
+  EXPECT_EQ(arrive({.prompt_tokens = 10}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  ended(Stage::kPrefill);
+  EXPECT_EQ(step(RequestArrived{RequestId{2}, {.prompt_tokens = 10}}),
+            (Words{"bypass", "decode#1@p0"}));
+}
+
+TEST_F(RouterTest, APrefillWorkerServesAloneWhileThereIsNoDecodeWorker) {
+  config.bypass_busy_requests = 4;
+  workers({two_pairs[0]});
+  EXPECT_TRUE(router().usable());
+  EXPECT_EQ(arrive({.prompt_tokens = 10}), (Words{"bypass", "decode#1@p0"}));
+  EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
+  EXPECT_EQ(ended(Stage::kDecode), Words{"complete"});
+}
+
+TEST_F(RouterTest, WhatAPrefillWorkerIsTooSmallForGoesToAPair) {
+  config.bypass_busy_requests = 1;
+  config.attempts = 1;
+  workers({two_pairs[0]});
+  EXPECT_EQ(arrive({.prompt_tokens = 10}), (Words{"bypass", "decode#1@p0"}));
+  EXPECT_EQ(answered(Stage::kDecode, 400), (Words{"cancel decode#1"})) << "it waits";
+  EXPECT_EQ(workers(pair), (Words{"prefill#2@p0 offer", "decode#2@d0 fetch"}));
+  EXPECT_EQ(answered(Stage::kDecode, 400, 2),
+            (Words{"cancel prefill#2", "release @p0", "relay decode#2"}));
+}
+
+TEST_F(RouterTest, AnEngineOfAnotherMakeThatPrefillsServesNothingAlone) {
+  config.bypass_busy_requests = 1;
+  workers({foreign[0]});
+  EXPECT_FALSE(router().usable());
+  EXPECT_EQ(arrive({.prompt_tokens = 10}), Words{});
 }
 
 TEST_F(RouterTest, APinnedPrefillWorkerIsNotBypassed) {
