@@ -1,70 +1,16 @@
 """Other weights for the test model: a copy of its GGUF file in which two layers have changed places."""
 
 import pathlib
-import struct
+import sys
 
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_STRING, _ARRAY = 8, 9
-_DEFAULT_ALIGNMENT = 32
-
-
-class _Reader:
-    def __init__(self, data):
-        self.data = data
-        self.at = 0
-
-    def number(self, form):
-        value = struct.unpack_from("<" + form, self.data, self.at)[0]
-        self.at += struct.calcsize("<" + form)
-        return value
-
-    def string(self):
-        size = self.number("Q")
-        self.at += size
-        return bytes(self.data[self.at - size : self.at]).decode()
-
-    def skip_value(self, kind):
-        if kind == _STRING:
-            self.string()
-        elif kind == _ARRAY:
-            item, count = self.number("I"), self.number("Q")
-            if item in _SIZES:
-                self.at += _SIZES[item] * count
-            else:
-                for _ in range(count):
-                    self.skip_value(item)
-        else:
-            self.at += _SIZES[kind]
-
-
-def tensor_offsets(data):
-    """Returns {name: offset in the file} of all tensors."""
-    reader = _Reader(data)
-    assert reader.number("I") == 0x46554747, "not a GGUF file"
-    reader.number("I")  # The version.
-    tensors, pairs = reader.number("Q"), reader.number("Q")
-    alignment = _DEFAULT_ALIGNMENT
-    for _ in range(pairs):
-        key, kind = reader.string(), reader.number("I")
-        if key == "general.alignment":
-            alignment = reader.number("I")
-        else:
-            reader.skip_value(kind)
-    offsets = {}
-    for _ in range(tensors):
-        name = reader.string()
-        for _ in range(reader.number("I")):
-            reader.number("Q")
-        reader.number("I")
-        offsets[name] = reader.number("Q")
-    start = (reader.at + alignment - 1) // alignment * alignment
-    return {name: start + offset for name, offset in offsets.items()}
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "configs"))
+from toy_trainer import gguf_tensors  # noqa: E402
 
 
 def swap_layers(source, target, one, other, tensor="ffn_down.weight"):
     """Writes a copy of `source` in which this tensor of two layers has changed places."""
     data = bytearray(pathlib.Path(source).read_bytes())
-    offsets = tensor_offsets(data)
+    offsets = {name: offset for name, (_, _, offset) in gguf_tensors(data).items()}
     first, second = (offsets[f"blk.{layer}.{tensor}"] for layer in (one, other))
     size = min(offset for offset in [*offsets.values(), len(data)] if offset > first) - first
     data[first : first + size], data[second : second + size] = data[second : second + size], data[first : first + size]
