@@ -8,7 +8,8 @@ import httpx
 import openai
 import pytest
 
-from conftest import eventually, get, running_job
+from conftest import MODEL as MODEL_FILE, Process, eventually, get, running_job
+from gguf_weights import with_chat_template
 
 MODEL = "smollm2"
 WEATHER = {
@@ -185,6 +186,38 @@ def test_a_call_survives_its_decode_worker(job, client):
     parsed = json.loads(arguments)
     assert 60 <= len(parsed["text"]) <= 80 and 1 <= parsed["stars"] <= 5
     eventually(lambda: all(process["state"] == "ready" for process in job.processes().values()), 60, "all ready")
+
+
+TEMPLATE_WITH_TOOLS = """\
+{%- if tools %}<|im_start|>system
+TOOLS OF THE TEMPLATE:{% for tool in tools %}{{ tool | tojson }}{% endfor %}<|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}{% if message.tool_calls %}{% for call in message.tool_calls %}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}{% endif %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def test_a_template_that_knows_tools_renders_them(folder):
+    model = with_chat_template(MODEL_FILE, folder + "/model.gguf", TEMPLATE_WITH_TOOLS)
+    worker = Process(["pdjob", "worker", "--role", "both", "--model", model, "--listen", "127.0.0.1:0", "--set", "served_name=smollm2"], folder)
+    try:
+        url = worker.wait_ready().url
+        call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"location": "Paris"}'}}
+        messages = [*QUESTION, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "call_1", "content": "RESULT"}]
+        tokens = httpx.post(url + "/tokenize", json={"messages": messages, "tools": [WEATHER]}, timeout=60).json()["tokens"]
+        prompt = httpx.post(url + "/detokenize", json={"tokens": tokens}, timeout=60).json()["prompt"]
+        assert "TOOLS OF THE TEMPLATE:" in prompt and "Get current temperature" in prompt
+        assert '<tool_call>\n{"name": "get_weather", "arguments": {"location": "Paris"}}\n</tool_call>' in prompt
+        assert "<|im_start|>tool\nRESULT<|im_end|>" in prompt and "# Tools" not in prompt
+        reply = httpx.post(url + "/v1/chat/completions", json={**ASK, "tool_choice": "required", "parallel_tool_calls": False}, timeout=120).json()
+        assert reply["choices"][0]["finish_reason"] == "tool_calls"
+    finally:
+        code = worker.stop()
+    assert code == 0, worker.log_tail()
 
 
 def function(name="f", **fields):
