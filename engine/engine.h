@@ -65,9 +65,21 @@ struct KvRegion {
   std::optional<uint32_t> device;  // The GPU that has the memory; empty for host memory.
 };
 
+struct ChatToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON.
+};
 struct ChatMessage {
   std::string role;
   std::string content;
+  std::vector<ChatToolCall> tool_calls = {};  // Of an assistant.
+  std::string tool_call_id = {};              // Of role "tool": the call that it answers.
+};
+struct ChatTool {
+  std::string name;
+  std::string description;
+  std::string parameters;  // A JSON schema.
 };
 
 // The text side of a model. Const and Thread-safe.
@@ -85,9 +97,11 @@ class Vocabulary {
   // caller can refuse it without tokenizing it, which takes microseconds per byte.
   virtual size_t piece_bytes_max() const = 0;
   // Returns the prompt text of a conversation, made with the model's own template, with the
-  // assistant's turn opened. Tokenize it with add_special and parse_special. Fails with
+  // assistant's turn opened. It tells the model to call `tools` in the form of
+  // grammar/tool_calls.h. Tokenize it with add_special and parse_special. Fails with
   // kInvalidArgument if the template refuses these messages.
-  virtual Result<std::string> apply_chat_template(std::span<const ChatMessage> messages) const = 0;
+  virtual Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
+                                                  std::span<const ChatTool> tools) const = 0;
   virtual bool is_end(Token token) const = 0;  // True for EOS, EOT, ...
   virtual std::span<const Token> end_tokens() const = 0;
   virtual bool is_control(Token token) const = 0;

@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "common/random.h"
 #include "engine/shared_kv.h"
+#include "engine/tool_prompt.h"
 #include "gpu/gpu.h"
 
 namespace pdjob::engine {
@@ -62,9 +63,10 @@ class FakeVocabulary final : public Vocabulary {
 
   size_t piece_bytes_max() const override { return kStartText.size(); }
 
-  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages) const override {
+  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
+                                          std::span<const ChatTool> tools) const override {
     std::string prompt;
-    for (const ChatMessage& message : messages) {
+    for (const ChatMessage& message : tools_as_text(messages, tools)) {
       prompt.append(kStartText).append(message.role).append("\n");
       prompt.append(message.content).append(kEndText).append("\n");
     }

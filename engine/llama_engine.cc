@@ -11,6 +11,7 @@
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
 #include <llama.h>
+#include <log.h>
 
 #include "common/check.h"
 #include "common/log.h"
@@ -92,6 +93,8 @@ void on_library_log(ggml_log_level level, const char* text, void*) {
 void start_library() {
   static const bool started = [] {
     llama_log_set(on_library_log, nullptr);
+    // The library's chat templates would warn at each use. Their errors are thrown, too.
+    common_log_set_verbosity_thold(-1);
     llama_backend_init();
     return true;
   }();

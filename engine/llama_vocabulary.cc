@@ -9,9 +9,10 @@
 #include <llama.h>
 
 #include "common/log.h"
+#include "engine/grammar/tool_calls.h"
+#include "engine/tool_prompt.h"
 
 namespace pdjob::engine {
-
 LlamaVocabulary::LlamaVocabulary(const llama_model* model)
     : vocab_(llama_model_get_vocab(model)),
       size_(static_cast<uint32_t>(llama_vocab_n_tokens(vocab_))) {
@@ -28,6 +29,7 @@ LlamaVocabulary::LlamaVocabulary(const llama_model* model)
   } catch (const std::exception& thrown) {
     template_error_ = thrown.what();
   }
+  template_knows_tools_ = templates_ != nullptr && find_out_whether_template_knows_tools();
 }
 
 LlamaVocabulary::~LlamaVocabulary() = default;
@@ -74,24 +76,67 @@ std::string LlamaVocabulary::piece(Token token, bool render_special) const {
   return large;
 }
 
-Result<std::string> LlamaVocabulary::apply_chat_template(
-    std::span<const ChatMessage> messages) const {
+// Throws what the library throws.
+std::string LlamaVocabulary::render(std::span<const ChatMessage> messages,
+                                    std::span<const ChatTool> tools) const {
+  common_chat_templates_inputs inputs;
+  inputs.use_jinja = true;
+  inputs.add_generation_prompt = true;
+  // Without this, the template writes BOS and the tokenizer adds it again.
+  inputs.add_bos = llama_vocab_get_add_bos(vocab_);
+  inputs.add_eos = llama_vocab_get_add_eos(vocab_);
+  for (const ChatMessage& message : messages) {
+    common_chat_msg& out = inputs.messages.emplace_back();
+    out.role = message.role;
+    out.content = message.content;
+    out.tool_call_id = message.tool_call_id;
+    for (const ChatToolCall& call : message.tool_calls) {
+      out.tool_calls.push_back({.name = call.name, .arguments = call.arguments, .id = call.id});
+    }
+  }
+  for (const ChatTool& tool : tools) {
+    inputs.tools.push_back(
+        {.name = tool.name, .description = tool.description, .parameters = tool.parameters});
+  }
+  // Otherwise the library would make a grammar of the tools. Its own compiler of schemas is not
+  // safe with a client's schema; engine/grammar is.
+  inputs.force_pure_content = !tools.empty();
+  return common_chat_templates_apply(templates_.get(), inputs).prompt;
+}
+
+bool LlamaVocabulary::find_out_whether_template_knows_tools() const {
+  const std::string name = "pdjob_probe";
+  const std::vector<ChatTool> tools = {
+      {.name = name,
+       .description = "pdjob_description",
+       .parameters = R"({"type":"object","properties":{"pdjob_property":{"type":"string"}}})"}};
+  const std::vector<ChatMessage> messages = {
+      {.role = "user", .content = "pdjob_question"},
+      {.role = "assistant",
+       .content = "",
+       .tool_calls = {{.id = "call00001", .name = name, .arguments = R"({"pdjob_property":"a"})"}}},
+      {.role = "tool", .content = "pdjob_result", .tool_call_id = "call00001"}};
+  std::string begin(kCallOpen);
+  begin.append(kCallName).append(name).append(kCallArguments).append("{");
+  try {
+    const std::string prompt = render(messages, tools);
+    return std::ranges::all_of(
+        std::array<std::string_view, 5>{"pdjob_description", "pdjob_property", "pdjob_result",
+                                        begin, kCallClose},
+        [&](std::string_view part) { return prompt.find(part) != std::string::npos; });
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+Result<std::string> LlamaVocabulary::apply_chat_template(std::span<const ChatMessage> messages,
+                                                         std::span<const ChatTool> tools) const {
   if (templates_ == nullptr) {
     return Error{ErrorCode::kUnsupported, "the model's chat template: " + template_error_};
   }
   try {
-    common_chat_templates_inputs inputs;
-    inputs.use_jinja = true;
-    inputs.add_generation_prompt = true;
-    // Without this, the template writes BOS and the tokenizer adds it again.
-    inputs.add_bos = llama_vocab_get_add_bos(vocab_);
-    inputs.add_eos = llama_vocab_get_add_eos(vocab_);
-    for (const ChatMessage& message : messages) {
-      common_chat_msg& out = inputs.messages.emplace_back();
-      out.role = message.role;
-      out.content = message.content;
-    }
-    return common_chat_templates_apply(templates_.get(), inputs).prompt;
+    return template_knows_tools_ ? render(messages, tools)
+                                 : render(tools_as_text(messages, tools), {});
   } catch (const std::exception& thrown) {
     // Templates refuse messages that their model was not trained on, such as a second system
     // message.

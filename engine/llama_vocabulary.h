@@ -23,7 +23,8 @@ class LlamaVocabulary final : public Vocabulary {
                               bool parse_special) const override;
   std::string piece(Token token, bool render_special) const override;
   size_t piece_bytes_max() const override { return piece_bytes_max_; }
-  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages) const override;
+  Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
+                                          std::span<const ChatTool> tools) const override;
   bool is_end(Token token) const override;
   std::span<const Token> end_tokens() const override { return end_tokens_; }
   bool is_control(Token token) const override;
@@ -34,6 +35,8 @@ class LlamaVocabulary final : public Vocabulary {
     void operator()(common_chat_templates* templates) const;
   };
 
+  std::string render(std::span<const ChatMessage> messages, std::span<const ChatTool> tools) const;
+  bool find_out_whether_template_knows_tools() const;
   bool has(Token token) const { return token >= 0 && static_cast<uint32_t>(token) < size_; }
 
   const llama_vocab* vocab_;
@@ -43,6 +46,9 @@ class LlamaVocabulary final : public Vocabulary {
   // Null if the model's own template is not valid Jinja.
   std::unique_ptr<common_chat_templates, FreeTemplates> templates_;
   std::string template_error_;
+  // True if the template writes tools, and calls in the form of grammar/tool_calls.h. Otherwise
+  // they are put into the messages as text.
+  bool template_knows_tools_ = false;
 };
 
 }  // namespace pdjob::engine

@@ -47,7 +47,7 @@ void refuse_unsupported(const Fields& fields, ApiKind kind) {
   refuse_other_than(fields, "add_special_tokens", kind == ApiKind::kCompletion);
 }
 
-void refuse_tools(const Fields& fields) {
+void refuse_tools_beside_chat(const Fields& fields) {
   const auto choice = fields.find("tool_choice");
   std::string_view word;
   if (choice && choice->get(word) == simdjson::SUCCESS && word == "none") {
@@ -55,10 +55,10 @@ void refuse_tools(const Fields& fields) {
   }
   const auto tools = fields.find("tools");
   if (tools && asks_for_something(*tools)) {
-    fields.wrong("tools", "are not supported; leave them out or set tool_choice to \"none\"");
+    fields.wrong("tools", "are supported for chat only");
   }
   if (choice && word != "auto") {
-    fields.wrong("tool_choice", "must be \"none\": tools are not supported");
+    fields.wrong("tool_choice", "must be \"none\": tools are supported for chat only");
   }
 }
 
@@ -304,7 +304,11 @@ void read_openai_request(const Fields& fields, ApiRequest& request) {
   read_length(fields, request);
   refuse_unsupported(fields, request.kind);
   refuse_modalities(fields);
-  refuse_tools(fields);
+  if (request.kind == ApiKind::kChat) {
+    read_tools(fields, request);
+  } else {
+    refuse_tools_beside_chat(fields);
+  }
 }
 
 void read_request(const Fields& fields, ApiRequest& request) {

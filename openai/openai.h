@@ -64,9 +64,23 @@ struct BootstrapParams {
   uint64_t room = 0;
 };
 
+struct ApiToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON, as a model wrote it.
+};
 struct ApiMessage {
   std::string role;
   std::string content;
+  std::vector<ApiToolCall> tool_calls = {};  // Of an assistant.
+  std::string tool_call_id = {};             // Of role "tool".
+};
+
+// A function that the model may call.
+struct ApiTool {
+  std::string name;
+  std::string description;
+  std::string parameters;  // The JSON schema of its arguments, an object.
 };
 
 // Tokens [start, end) of a choice's output were made with weights of this version.
@@ -79,8 +93,12 @@ struct WeightSpan {
 
 struct ApiRequest {
   ApiKind kind = ApiKind::kCompletion;
-  std::string model;                              // Empty: the only model.
-  std::vector<ApiMessage> messages;               // Chat.
+  std::string model;                 // Empty: the only model.
+  std::vector<ApiMessage> messages;  // Chat.
+  std::vector<ApiTool> tools;        // Chat; empty: the model calls none.
+  std::optional<size_t> named_tool;  // The only one that it may call.
+  bool must_call_tool = false;
+  bool parallel_tool_calls = true;                // It may make several calls.
   std::vector<std::string> prompts;               // Completions, as text ...
   std::vector<std::vector<Token>> token_prompts;  // ... or as token ids; one of the two is filled.
   SamplingParams sampling;

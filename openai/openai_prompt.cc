@@ -1,6 +1,8 @@
 #include "openai/openai_prompt.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include <simdjson.h>
 
@@ -10,6 +12,10 @@ namespace pdjob::openai {
 namespace {
 
 namespace dom = simdjson::dom;
+
+constexpr const char* kNoParameters = R"({"type":"object","properties":{}})";
+
+void read_tool_calls(const Fields& message, ApiMessage& out);
 
 void read_content_part(Problem& problem, const std::string& param, dom::element part,
                        std::string& out) {
@@ -71,12 +77,159 @@ void read_message(Problem& problem, const std::string& param, dom::element value
     return message.wrong("role", "must be one of system, developer, user, assistant, tool, got " +
                                      excerpt(out.role));
   }
-  for (const char* name : {"tool_calls", "function_call", "audio"}) {
+  for (const char* name : {"function_call", "audio"}) {
     if (const auto field = message.find(name); field && asks_for_something(*field)) {
       message.wrong(name, "is not supported");
     }
   }
   read_content(message, out.role, out.content);
+  read_tool_calls(message, out);
+}
+
+// What OpenAI allows, so that a name needs no escape anywhere.
+bool is_tool_name(std::string_view name) {
+  return !name.empty() && name.size() <= limits::kToolNameBytesMax &&
+         std::ranges::all_of(name, [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-';
+         });
+}
+
+void read_tool_name(const Fields& function, std::string& out) {
+  function.text("name", out);
+  if (!is_tool_name(out)) {
+    function.wrong("name", "must be 1 to " + std::to_string(limits::kToolNameBytesMax) +
+                               " letters, digits, underscores and dashes, got " + excerpt(out));
+  }
+}
+
+// The object `function` of a tool, a call or a choice.
+std::optional<Fields> read_function(const Fields& fields) {
+  std::string type = "function";
+  fields.text("type", type);
+  if (type != "function") {
+    fields.wrong("type", "must be \"function\", got " + excerpt(type));
+  }
+  const auto function = fields.object("function");
+  if (!function) {
+    fields.wrong("function", "is missing");
+  }
+  return function;
+}
+
+// Passes each object of a list to `read`, until there is a problem.
+void read_objects(const Fields& fields, const char* name, size_t most,
+                  const std::function<void(const Fields&)>& read) {
+  const auto list = fields.list(name, most);
+  if (!list) {
+    return;
+  }
+  size_t index = 0;
+  for (const dom::element value : *list) {
+    const std::string param = fields.param(element_name(name, index++));
+    dom::object object;
+    if (value.get(object) != simdjson::SUCCESS) {
+      return must_be(fields.problem(), param, "an object", value);
+    }
+    read(Fields(object, param + ".", fields.problem()));
+    if (fields.problem()) {
+      return;
+    }
+  }
+}
+
+void read_id(const Fields& fields, const char* name, std::string& out) {
+  fields.text(name, out);
+  if (out.size() > limits::kToolCallIdBytesMax) {
+    fields.wrong(name, "must have at most " + std::to_string(limits::kToolCallIdBytesMax) +
+                           " bytes, got " + std::to_string(out.size()));
+  }
+}
+
+void read_tool_calls(const Fields& message, ApiMessage& out) {
+  if (out.role == "tool") {
+    return read_id(message, "tool_call_id", out.tool_call_id);
+  }
+  const auto calls = message.find("tool_calls");
+  if (!calls || !asks_for_something(*calls)) {
+    return;
+  }
+  if (out.role != "assistant") {
+    return message.wrong("tool_calls", "must only be given in messages of an assistant");
+  }
+  read_objects(message, "tool_calls", limits::kToolsMax, [&out](const Fields& fields) {
+    ApiToolCall& call = out.tool_calls.emplace_back();
+    read_id(fields, "id", call.id);
+    if (const auto function = read_function(fields)) {
+      read_tool_name(*function, call.name);
+      function->text("arguments", call.arguments);
+    }
+  });
+}
+
+void read_parameters(const Fields& function, std::string& out) {
+  const auto parameters = function.find("parameters");
+  if (!parameters || (parameters->is_object() && !asks_for_something(*parameters))) {
+    out = kNoParameters;
+    return;
+  }
+  std::string_view type;
+  if (!parameters->is_object() || (*parameters)["type"].get(type) != simdjson::SUCCESS ||
+      type != "object") {
+    return function.wrong("parameters", "must be a JSON schema of type \"object\"");
+  }
+  out = simdjson::minify(*parameters);
+}
+
+void read_tool(const Fields& fields, ApiRequest& request) {
+  ApiTool tool;
+  const auto function = read_function(fields);
+  if (!function) {
+    return;
+  }
+  read_tool_name(*function, tool.name);
+  function->text("description", tool.description);
+  if (tool.description.size() > limits::kToolDescriptionBytesMax) {
+    function->wrong("description", "must have at most " +
+                                       std::to_string(limits::kToolDescriptionBytesMax) +
+                                       " bytes, got " + std::to_string(tool.description.size()));
+  }
+  bool strict = false;  // Arguments always follow the schema; only the type is checked.
+  function->boolean("strict", strict);
+  read_parameters(*function, tool.parameters);
+  if (std::ranges::find(request.tools, tool.name, &ApiTool::name) != request.tools.end()) {
+    function->wrong("name", "must differ from the other tools' names, got " + excerpt(tool.name));
+  }
+  request.tools.push_back(std::move(tool));
+}
+
+void read_tool_choice(const Fields& fields, ApiRequest& request) {
+  const auto choice = fields.find("tool_choice");
+  std::string_view word;
+  if (!choice || (choice->get(word) == simdjson::SUCCESS && word == "auto")) {
+    return;
+  }
+  if (request.tools.empty()) {
+    return fields.wrong("tool_choice", "must only be given with tools");
+  }
+  request.must_call_tool = true;
+  if (word == "required") {
+    return;
+  }
+  if (!choice->is_object()) {
+    return must_be(fields.problem(), "tool_choice",
+                   "\"none\", \"auto\", \"required\" or a function", *choice);
+  }
+  std::string name;
+  const auto object = fields.object("tool_choice");
+  if (const auto function = object ? read_function(*object) : std::nullopt) {
+    function->text("name", name);
+    const auto found = std::ranges::find(request.tools, name, &ApiTool::name);
+    if (found == request.tools.end()) {
+      return function->wrong("name", "must be the name of a tool, got " + excerpt(name));
+    }
+    request.named_tool = static_cast<size_t>(found - request.tools.begin());
+  }
 }
 
 void read_token_prompt(Problem& problem, const std::string& param, dom::array tokens,
@@ -131,6 +284,31 @@ void read_messages(const Fields& fields, ApiRequest& request) {
       return;
     }
   }
+}
+
+void read_tools(const Fields& fields, ApiRequest& request) {
+  const auto choice = fields.find("tool_choice");
+  std::string_view word;
+  if (choice && choice->get(word) == simdjson::SUCCESS && word == "none") {
+    return;
+  }
+  read_objects(fields, "tools", limits::kToolsMax,
+               [&request](const Fields& tool) { read_tool(tool, request); });
+  size_t bytes = 0;
+  for (const ApiTool& tool : request.tools) {
+    bytes += tool.parameters.size();
+  }
+  if (bytes > limits::kGrammarBytesMax) {
+    fields.wrong("tools", "must have parameters of at most " +
+                              std::to_string(limits::kGrammarBytesMax) + " bytes together, got " +
+                              std::to_string(bytes));
+  }
+  if (!request.tools.empty() &&
+      !(request.sampling.json_schema.empty() && request.sampling.grammar.empty())) {
+    fields.wrong("tools", "must not be given: another field structures the output already");
+  }
+  read_tool_choice(fields, request);
+  fields.boolean("parallel_tool_calls", request.parallel_tool_calls);
 }
 
 void read_prompts(const Fields& fields, const char* name, ApiRequest& request) {

@@ -46,13 +46,31 @@ void append_usage(JsonWriter& json, const Usage& usage) {
   json.end_object();
 }
 
-void append_finish(JsonWriter& json, FinishReason finish) {
+void append_finish(JsonWriter& json, FinishReason finish, bool ends_in_calls = false) {
   json.key("finish_reason");
   if (finish == FinishReason::kNone) {
     json.null();
+  } else if (finish == FinishReason::kStop && ends_in_calls) {
+    json.string("tool_calls");
   } else {
     json.string(to_string(finish));
   }
+}
+
+void append_call(JsonWriter& json, const ToolCallPart& call, bool whole) {
+  json.begin_object();
+  if (!whole) {
+    json.key("index").integer(call.index);
+  }
+  const bool first = !call.id.empty();
+  if (first) {
+    json.key("id").string(call.id).key("type").string("function");
+  }
+  json.key("function").begin_object();
+  if (first) {
+    json.key("name").string(call.name);
+  }
+  json.key("arguments").string(call.arguments).end_object().end_object();
 }
 
 void append_token_ids(JsonWriter& json, std::span<const GeneratedToken> tokens) {
@@ -87,7 +105,8 @@ ReplyOptions reply_options(const ApiRequest& request) {
           .text_in_logprobs = request.text_in_logprobs,
           .return_token_ids = request.return_token_ids,
           .tokens_as_ids = request.tokens_as_ids,
-          .include_usage = request.include_usage};
+          .include_usage = request.include_usage,
+          .tools = !request.tools.empty()};
 }
 
 float finite_logprob(float logprob) {
@@ -147,7 +166,8 @@ ReplyWriter::ReplyWriter(ReplyOptions options, AppendPiece append_piece)
 void ReplyWriter::append_part(std::string& out, const ReplyPart& part) {
   PDJOB_CHECK(part.choice < choices_.size(), part.choice, choices_.size());
   const bool shows_tokens = !part.tokens.empty() && (options_.logprobs || shows_ids());
-  if (part.text.empty() && !shows_tokens && part.finish == FinishReason::kNone) {
+  if (part.text.empty() && part.calls.empty() && !shows_tokens &&
+      part.finish == FinishReason::kNone) {
     return;
   }
   if (options_.kind == ApiKind::kChat && !choices_[part.choice].started) {
@@ -201,13 +221,13 @@ void ReplyWriter::append_role_event(std::string& out, const ReplyPart& part) {
   out += event_begin_;
   JsonWriter choice(out);
   choice.begin_object().key("index").integer(part.choice);
-  choice.key("delta")
-      .begin_object()
-      .key("role")
-      .string("assistant")
-      .key("content")
-      .string("")
-      .end_object();
+  choice.key("delta").begin_object().key("role").string("assistant").key("content");
+  if (options_.tools) {
+    choice.null();
+  } else {
+    choice.string("");
+  }
+  choice.end_object();
   choice.key("logprobs").null();
   append_finish(choice, FinishReason::kNone);
   choice.end_object();
@@ -228,11 +248,8 @@ void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
   if (completion) {
     json.key("text").string(part.text);
   } else if (chat) {
-    json.key(message_name).begin_object();
-    if (message_name == "message") {
-      json.key("role").string("assistant");
-    }
-    json.key("content").string(part.text).end_object();
+    json.key(message_name);
+    append_message(json, part, message_name == "message");
   }
   json.key("logprobs");
   // Clients of vLLM's own route read the list even if there are no tokens.
@@ -244,7 +261,7 @@ void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
   } else {
     append_chat_logprobs(json, part);
   }
-  append_finish(json, part.finish);
+  append_finish(json, part.finish, part.ends_in_calls);
   if (shows_ids()) {
     append_token_ids(json, part.tokens);
   }
@@ -256,6 +273,27 @@ void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
   }
   json.end_object();
   choices_[part.choice].started = true;
+}
+
+// With tools, a message without text has null, and a delta nothing, as in OpenAI's API.
+void ReplyWriter::append_message(JsonWriter& json, const ReplyPart& part, bool whole) const {
+  json.begin_object();
+  if (whole) {
+    json.key("role").string("assistant");
+  }
+  if (!part.text.empty() || !options_.tools) {
+    json.key("content").string(part.text);
+  } else if (whole) {
+    json.key("content").null();
+  }
+  if (!part.calls.empty()) {
+    json.key("tool_calls").begin_array();
+    for (const ToolCallPart& call : part.calls) {
+      append_call(json, call, whole);
+    }
+    json.end_array();
+  }
+  json.end_object();
 }
 
 void ReplyWriter::append_chat_logprobs(JsonWriter& json, const ReplyPart& part) {

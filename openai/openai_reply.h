@@ -25,6 +25,14 @@ class JsonWriter;
 
 namespace pdjob::openai {
 
+// A part of a call of a tool.
+struct ToolCallPart {
+  uint32_t index = 0;  // Among the calls of its choice.
+  std::string id;      // This and the name are only in a call's first part.
+  std::string name;
+  std::string arguments;  // JSON; a stream has it in parts.
+};
+
 struct ReplyOptions {
   ApiKind kind = ApiKind::kCompletion;
   std::string id;                 // Without "chatcmpl-" or "cmpl-", which are added.
@@ -40,6 +48,7 @@ struct ReplyOptions {
   bool return_token_ids = false;
   bool tokens_as_ids = false;
   bool include_usage = false;  // In a stream; a whole reply always has it.
+  bool tools = false;          // The reply may have calls of tools: only then is content null.
 };
 // Takes the reply's options from the request.
 ReplyOptions reply_options(const ApiRequest& request);
@@ -60,6 +69,8 @@ struct ReplyPart {
   std::string_view stop_string;              // ... or this string.
   std::string_view weight_version = {};      // Of the model now.
   std::span<const WeightSpan> weights = {};  // Of the whole output so far.
+  std::span<const ToolCallPart> calls = {};  // In a whole reply, one for each call.
+  bool ends_in_calls = false;                // Then a stop is reported as "tool_calls".
 };
 
 struct Usage {
@@ -112,6 +123,7 @@ class ReplyWriter final : public ReplyForm {
   bool shows_ids() const { return options_.return_token_ids || options_.kind == ApiKind::kTokens; }
   void append_role_event(std::string& out, const ReplyPart& part);
   void append_choice(JsonWriter& json, const ReplyPart& part, std::string_view message_name);
+  void append_message(JsonWriter& json, const ReplyPart& part, bool whole) const;
   void append_chat_logprobs(JsonWriter& json, const ReplyPart& part);
   void append_chat_logprob(JsonWriter& json, Token token, float logprob);
   void append_completion_logprobs(JsonWriter& json, const ReplyPart& part);

@@ -13,14 +13,12 @@
 #include "engine/grammar/grammar_tokens.h"
 #include "engine/grammar/json_schema.h"
 #include "engine/grammar/library_log.h"
+#include "engine/grammar/tool_calls.h"
 
 namespace pdjob::engine {
 namespace {
 
 constexpr size_t kMessageBytesMax = 300;
-
-// Stops a model from indenting forever.
-constexpr int kWhitespaceMax = 24;
 
 // The library's messages begin with a time and a source file, and may quote the whole grammar.
 Error refused(const std::string& what) {
@@ -44,11 +42,28 @@ Result<std::string> check_structure(StructureKind kind, std::string_view text) {
     }
     return schema;
   }
+  if (kind == StructureKind::kToolCalls) {
+    return check_tool_calls(text);
+  }
   PDJOB_TRY_STATUS(check_gbnf(text));
   return std::string(text);
 }
 
 struct GrammarCompiler::State {
+  xgrammar::CompiledGrammar compile(StructureKind kind, const std::string& checked) {
+    switch (kind) {
+      case StructureKind::kSchema:
+        return compiler.CompileJSONSchema(checked, /*any_whitespace=*/true, /*indent=*/std::nullopt,
+                                          /*separators=*/std::nullopt, /*strict_mode=*/true,
+                                          limits::kSchemaWhitespaceMax);
+      case StructureKind::kToolCalls:
+        return compiler.CompileStructuralTag(checked);
+      case StructureKind::kGrammar:
+        break;
+    }
+    return compiler.CompileGrammar(checked, "root");
+  }
+
   xgrammar::GrammarCompiler compiler;
 };
 
@@ -61,13 +76,7 @@ GrammarCompiler::~GrammarCompiler() = default;
 Result<std::string> GrammarCompiler::compile(StructureKind kind, const std::string& checked) {
   const size_t warnings = library_warnings();
   try {
-    const xgrammar::CompiledGrammar compiled =
-        kind == StructureKind::kSchema
-            ? state_->compiler.CompileJSONSchema(checked, /*any_whitespace=*/true,
-                                                 /*indent=*/std::nullopt,
-                                                 /*separators=*/std::nullopt,
-                                                 /*strict_mode=*/true, kWhitespaceMax)
-            : state_->compiler.CompileGrammar(checked, "root");
+    const xgrammar::CompiledGrammar compiled = state_->compile(kind, checked);
     if (library_warnings() != warnings) {
       return Error{ErrorCode::kInvalidArgument,
                    "a part of the structure cannot be followed exactly"};

@@ -13,8 +13,9 @@
 namespace pdjob::engine {
 
 enum class StructureKind : uint8_t {
-  kGrammar = 0,  // GBNF, root rule "root".
-  kSchema = 1,   // A JSON schema, normalised by normalise_json_schema().
+  kGrammar = 0,    // GBNF, root rule "root".
+  kSchema = 1,     // A JSON schema, normalised by normalise_json_schema().
+  kToolCalls = 2,  // ToolCallRules (tool_calls.h).
 };
 
 // Checks a structure and returns the text for the compiler. Pure; takes microseconds to a

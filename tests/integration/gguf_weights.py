@@ -16,3 +16,33 @@ def swap_layers(source, target, one, other, tensor="ffn_down.weight"):
     data[first : first + size], data[second : second + size] = data[second : second + size], data[first : first + size]
     pathlib.Path(target).write_bytes(data)
     return str(target)
+
+
+def with_chat_template(source, target, template):
+    """Writes a copy of `source` with another chat template."""
+    data = pathlib.Path(source).read_bytes()
+    reader = _Reader(data)
+    reader.number("I")
+    reader.number("I")
+    tensors, pairs = reader.number("Q"), reader.number("Q")
+    begin = end = None
+    for _ in range(pairs):
+        key, kind = reader.string(), reader.number("I")
+        assert key != "general.alignment", "only the default alignment is known here"
+        begin = reader.at if key == "tokenizer.chat_template" else begin
+        reader.skip_value(kind)
+        end = reader.at if key == "tokenizer.chat_template" else end
+    for _ in range(tensors):
+        reader.string()
+        for _ in range(reader.number("I")):
+            reader.number("Q")
+        reader.number("I")
+        reader.number("Q")
+
+    def aligned(size):
+        return (size + _DEFAULT_ALIGNMENT - 1) // _DEFAULT_ALIGNMENT * _DEFAULT_ALIGNMENT
+
+    text = template.encode()
+    head = data[:begin] + struct.pack("<Q", len(text)) + text + data[end : reader.at]
+    pathlib.Path(target).write_bytes(head + b"\0" * (aligned(len(head)) - len(head)) + data[aligned(reader.at) :])
+    return str(target)

@@ -33,6 +33,14 @@ REQUESTS = {
         "seed": 3,
         "response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}},
     },
+    "tool_call": {
+        "messages": [{"role": "user", "content": "Note a person."}],
+        "max_tokens": 80,
+        "temperature": 0.8,
+        "seed": 4,
+        "tools": [{"type": "function", "function": {"name": "note", "parameters": SCHEMA}}],
+        "tool_choice": "required",
+    },
     "two_choices": {**STORY, "n": 2, "seed": 5, "temperature": 0.7, "max_tokens": 32},
 }
 FAST_RESTARTS = "restart: {backoff_min: 50ms, backoff_max: 50ms}"
@@ -40,7 +48,7 @@ FAST_RESTARTS = "restart: {backoff_min: 50ms, backoff_max: 50ms}"
 
 def stream(url, fields, at_event=None):
     """Returns the events of a stream, without the fields that differ from request to request. Calls `at_event(headers, index)` after each."""
-    events, ids = [], set()
+    events, ids, calls = [], set(), {}
     body = {"model": "smollm2", "stream": True, "stream_options": {"include_usage": True}, **fields}
     with httpx.Client(timeout=120) as client, client.stream("POST", url + "/v1/chat/completions", json=body) as reply:
         assert reply.status_code == 200, reply.read()
@@ -54,10 +62,14 @@ def stream(url, fields, at_event=None):
                 event = json.loads(line[6:])
                 assert "error" not in event, event
                 ids.add((event.pop("id"), event.pop("created")))
+                for choice in event["choices"]:
+                    for call in choice["delta"].get("tool_calls", []):
+                        calls.update({(choice["index"], call["index"]): call.pop("id")} if "id" in call else {})
                 events.append(event)
             if at_event:
                 at_event(reply.headers, len(events))
     assert len(ids) == 1, "one stream has one id"
+    assert len(set(calls.values())) == len(calls), "each call has an id of its own"
     return events
 
 

@@ -106,9 +106,16 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
   size_t chat_bytes = 0;
   for (const openai::ApiMessage& message : request.messages) {
     chat_bytes += message.content.size();
+    for (const openai::ApiToolCall& call : message.tool_calls) {
+      chat_bytes += call.name.size() + call.arguments.size();
+    }
+  }
+  for (const openai::ApiTool& tool : request.tools) {
+    chat_bytes += tool.name.size() + tool.description.size() + tool.parameters.size();
   }
   if (chat_bytes > text_bytes_max()) {
-    return too_long("the messages have " + std::to_string(chat_bytes) + " bytes", "messages");
+    return too_long("the messages and tools have " + std::to_string(chat_bytes) + " bytes",
+                    "messages");
   }
   const bool repeats = request.echo || request.return_token_ids;
   if (repeats && (bytes_all + chat_bytes) * request.choices > limits::kRepeatedPromptBytesMax) {
@@ -224,18 +231,30 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
   return engine_.vocabulary().tokenize(text, add_special, /*parse_special=*/true);
 }
 
-Result<std::string> GenerationMaker::render(const std::vector<openai::ApiMessage>& messages) const {
+Result<std::string> GenerationMaker::render(const std::vector<openai::ApiMessage>& messages,
+                                            const std::vector<openai::ApiTool>& tools) const {
   std::vector<engine::ChatMessage> chat;
   chat.reserve(messages.size());
   for (const openai::ApiMessage& message : messages) {
-    chat.push_back({.role = message.role, .content = message.content});
+    engine::ChatMessage& out = chat.emplace_back();
+    out = {.role = message.role, .content = message.content, .tool_call_id = message.tool_call_id};
+    for (const openai::ApiToolCall& call : message.tool_calls) {
+      out.tool_calls.push_back({.id = call.id, .name = call.name, .arguments = call.arguments});
+    }
   }
-  return engine_.vocabulary().apply_chat_template(chat);
+  std::vector<engine::ChatTool> known;
+  known.reserve(tools.size());
+  for (const openai::ApiTool& tool : tools) {
+    known.push_back(
+        {.name = tool.name, .description = tool.description, .parameters = tool.parameters});
+  }
+  return engine_.vocabulary().apply_chat_template(chat, known);
 }
 
 std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
-    const std::vector<openai::ApiMessage>& messages) const {
-  const auto text = render(messages);
+    const std::vector<openai::ApiMessage>& messages,
+    const std::vector<openai::ApiTool>& tools) const {
+  const auto text = render(messages, tools);
   if (!text) {
     return openai::invalid_request(text.error().message, "messages");
   }
@@ -267,7 +286,7 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
     openai::ApiRequest& request, size_t index) const {
   std::variant<std::vector<Token>, openai::ApiError> prompt;
   if (request.kind == openai::ApiKind::kChat) {
-    const auto text = render(request.messages);
+    const auto text = render(request.messages, request.tools);
     if (!text) {
       return openai::invalid_request(text.error().message, "messages");
     }

@@ -41,7 +41,8 @@ class GenerationMaker {
   std::variant<std::vector<Token>, openai::ApiError> tokenize(std::string_view text,
                                                               bool add_special) const;
   std::variant<std::vector<Token>, openai::ApiError> tokenize(
-      const std::vector<openai::ApiMessage>& messages) const;
+      const std::vector<openai::ApiMessage>& messages,
+      const std::vector<openai::ApiTool>& tools) const;
   // The bytes of these tokens.
   std::variant<std::string, openai::ApiError> detokenize(const std::vector<Token>& tokens) const;
   // The text of a prompt that a reply echoes.
@@ -54,7 +55,8 @@ class GenerationMaker {
   // only its beginning.
   std::variant<std::vector<Token>, openai::ApiError> tokenize_to_fit(std::string_view text,
                                                                      const char* field) const;
-  Result<std::string> render(const std::vector<openai::ApiMessage>& messages) const;
+  Result<std::string> render(const std::vector<openai::ApiMessage>& messages,
+                             const std::vector<openai::ApiTool>& tools) const;
   size_t text_bytes_max() const;
   openai::ApiError too_long(const std::string& what, const char* field) const;
   // Opens the samplers of all choices and sets the limits of their generations.

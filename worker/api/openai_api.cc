@@ -276,27 +276,35 @@ void OpenaiApi::generate(const Asked& asked, openai::ApiRequest request) {
   if (const auto wrong = maker_.check(request)) {
     return refuse(asked.http, *wrong);
   }
+  const bool tools = !request.tools.empty();
   const bool schema = !request.sampling.json_schema.empty();
-  if (!schema && request.sampling.grammar.empty()) {
+  if (!tools && !schema && request.sampling.grammar.empty()) {
     return prepare(asked, std::move(request), nullptr);
   }
   // A prefill worker does not apply the grammar, but refuses at once any that the decode worker
   // would refuse.
   const bool offered = request.kv_transfer && request.kv_transfer->do_remote_decode;
-  const std::string text = std::exchange(
-      schema ? request.sampling.json_schema : request.sampling.grammar, std::string());
-  grammars_->find(
-      schema ? engine::StructureKind::kSchema : engine::StructureKind::kGrammar, text,
-      offered ? StructureDepth::kChecked : StructureDepth::kCompiled,
-      [this, asked, request = std::move(request)](const Result<GrammarThread::Compiled>& grammar) {
-        if (!waiting_.contains(asked.http.value)) {
-          return;  // Its client left.
-        }
-        if (!grammar) {
-          return refuse(asked.http, openai::to_api_error(grammar.error()));
-        }
-        prepare(asked, request, *grammar);
-      });
+  const std::string text =
+      tools ? tool_structure(request)
+            : std::exchange(schema ? request.sampling.json_schema : request.sampling.grammar,
+                            std::string());
+  const auto other = schema ? engine::StructureKind::kSchema : engine::StructureKind::kGrammar;
+  grammars_->find(tools ? engine::StructureKind::kToolCalls : other, text,
+                  offered ? StructureDepth::kChecked : StructureDepth::kCompiled,
+                  [this, asked, tools,
+                   request = std::move(request)](const Result<GrammarThread::Compiled>& grammar) {
+                    if (!waiting_.contains(asked.http.value)) {
+                      return;  // Its client left.
+                    }
+                    if (!grammar) {
+                      openai::ApiError error = openai::to_api_error(grammar.error());
+                      if (tools && grammar.error().code == ErrorCode::kInvalidArgument) {
+                        error.param = "tools";
+                      }
+                      return refuse(asked.http, error);
+                    }
+                    prepare(asked, request, *grammar);
+                  });
 }
 
 void OpenaiApi::prepare(const Asked& asked, openai::ApiRequest request,
@@ -365,7 +373,8 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
   const std::string id = reply_id(asked.request_id, *loop_);
   reply.id = id;
   reply.model = engine_.facts().name;
-  reply.created = asked.created.value_or(loop_->unix_seconds());
+  const int64_t created = asked.created.value_or(loop_->unix_seconds());
+  reply.created = created;
   reply.choices = choices;
   reply.choices_per_prompt = choices_per_prompt;
   const engine::Vocabulary& vocabulary = engine_.vocabulary();
@@ -404,6 +413,12 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
     if (request.echo) {
       for (uint32_t choice = 0; choice < choices_per_prompt; ++choice) {
         exchange.choices[index * choices_per_prompt + choice].text = prepared.echoes[index];
+      }
+    }
+    if (!request.tools.empty()) {
+      const std::string seed = call_seed(id, created, generation.prompt);
+      for (uint32_t choice = 0; choice < choices_per_prompt; ++choice) {
+        exchange.choices[choice].tools.emplace(seed, choice);
       }
     }
     for (uint32_t choice = 0; choice < generation.resumed.size(); ++choice) {
@@ -505,6 +520,7 @@ bool OpenaiApi::abort_prompt(Exchange& exchange, uint32_t prompt) {
       continue;
     }
     choice.finish = FinishReason::kAbort;
+    add_text(choice, "");
     exchange.choices_left -= 1;
     if (exchange.stream && !send_part(exchange, index, /*known=*/false)) {
       return false;
@@ -563,8 +579,8 @@ void OpenaiApi::take_output(TokenOutput& output) {
   if (exchange.tells && !output.resumed) {
     choice.untold.push_back(output.token.token);
   }
-  choice.text += output.text;
   choice.finish = output.finish;
+  add_text(choice, output.text);
   if (!output.shown) {
     choice.stop_token = output.token.token;
   }
@@ -591,6 +607,14 @@ void OpenaiApi::take_output(TokenOutput& output) {
   }
 }
 
+void OpenaiApi::add_text(ChoiceReply& choice, std::string_view text) {
+  if (choice.tools) {
+    choice.tools->take(text, choice.finish != FinishReason::kNone, choice.text, choice.calls);
+  } else {
+    choice.text += text;
+  }
+}
+
 // A token more, of the version that the engine has now.
 void OpenaiApi::note_weights(std::vector<openai::WeightSpan>& weights) const {
   const uint64_t tokens = weights.empty() ? 0 : weights.back().end;
@@ -614,7 +638,9 @@ openai::ReplyPart OpenaiApi::part_of(const Exchange& exchange, uint32_t index) c
           .stop_token = choice.stop_token,
           .stop_string = choice.stop_string,
           .weight_version = weight_version_,
-          .weights = choice.weights};
+          .weights = choice.weights,
+          .calls = choice.calls,
+          .ends_in_calls = choice.tools && choice.tools->ends_in_calls()};
 }
 
 void OpenaiApi::begin_stream(Exchange& exchange) {
@@ -651,6 +677,7 @@ bool OpenaiApi::send_part(Exchange& exchange, uint32_t index, bool known) {
   buffer_.clear();
   exchange.writer->append_part(buffer_, part_of(exchange, index));
   choice.text.clear();
+  choice.calls.clear();
   choice.tokens.clear();
   if (!buffer_.empty() && !known) {
     server_->write(exchange.http, buffer_, told(exchange, choice, index));

@@ -29,6 +29,7 @@
 #include "worker/api/preparations.h"
 #include "worker/api/request_preparer.h"
 #include "worker/api/starved_time.h"
+#include "worker/api/tool_replies.h"
 #include "worker/api/worker_metrics.h"
 #include "worker/core/engine_queue.h"
 #include "worker/core/generation.h"
@@ -100,6 +101,8 @@ class OpenaiApi final : public net::HttpHandler {
     uint64_t tokens_noted = 0;                // Those of `weights` that this worker has seen.
     size_t resumed_left = 0;                  // Tokens of pdjob_resume that have not come back yet.
     std::string told_weights;                 // The last version that the router knows.
+    std::optional<ChoiceCalls> tools;         // If it may call tools.
+    std::vector<openai::ToolCallPart> calls;
   };
   struct LatencySum {
     Duration sum{};
@@ -197,6 +200,8 @@ class OpenaiApi final : public net::HttpHandler {
   // Returns false if the client reads too slowly; the exchange is then gone. `known`: the asker
   // continues a stream and has this part already.
   bool send_part(Exchange& exchange, uint32_t choice, bool known);
+  // Text that a choice adds to its reply; calls of tools are taken out of it.
+  static void add_text(ChoiceReply& choice, std::string_view text);
   void note_weights(std::vector<openai::WeightSpan>& weights) const;
   openai::ReplyPart part_of(const Exchange& exchange, uint32_t choice) const;
   void begin_stream(Exchange& exchange);

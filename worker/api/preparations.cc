@@ -99,7 +99,7 @@ std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
        request = std::move(request)]() -> std::variant<std::string, openai::ApiError> {
         const auto tokens = request.messages.empty()
                                 ? maker.tokenize(request.prompt, request.add_special_tokens)
-                                : maker.tokenize(request.messages);
+                                : maker.tokenize(request.messages, request.tools);
         if (const auto* error = std::get_if<openai::ApiError>(&tokens)) {
           return *error;
         }

@@ -139,6 +139,17 @@ std::optional<std::string> receive(int channel) {
   return read_all(channel, frame.data(), frame.size()) ? std::optional(frame) : std::nullopt;
 }
 
+engine::StructureKind kind_of(HelperWord word) {
+  switch (word) {
+    case HelperWord::kSchema:
+      return engine::StructureKind::kSchema;
+    case HelperWord::kToolCalls:
+      return engine::StructureKind::kToolCalls;
+    default:
+      return engine::StructureKind::kGrammar;
+  }
+}
+
 Result<engine::TokenPieces> read_vocabulary(int file) {
   struct stat facts{};
   fstat(file, &facts);
@@ -167,9 +178,7 @@ int run_grammar_helper(int channel, int vocabulary) {
     return kExitOk;
   }
   while (const auto frame = receive(channel)) {
-    const auto kind = (*frame)[0] == static_cast<char>(HelperWord::kSchema)
-                          ? engine::StructureKind::kSchema
-                          : engine::StructureKind::kGrammar;
+    const engine::StructureKind kind = kind_of(static_cast<HelperWord>((*frame)[0]));
     allow_cpu_time();
     const auto compiled = compiler.compile(kind, frame->substr(1));
     const bool sent = compiled ? send(channel, HelperWord::kCompiled, *compiled)

@@ -5,7 +5,8 @@
 // - If it ends, for any reason, one grammar fails.
 //
 // Frames in both directions: the size of the rest (4 bytes), one HelperWord byte, text. The helper
-// first sends kReady. Then it answers each kGrammar or kSchema with kCompiled or kRefused.
+// first sends kReady. Then it answers each kGrammar, kSchema or kToolCalls with kCompiled or
+// kRefused.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ enum class HelperWord : uint8_t {
   kSchema = 1,
   kReady = 2,
   kCompiled = 3,
-  kRefused = 4
+  kRefused = 4,
+  kToolCalls = 5
 };
 inline constexpr size_t kHelperHeadBytes = sizeof(uint32_t);
 

@@ -37,6 +37,18 @@ Error takes_too_much() {
           "the grammar or JSON schema takes too much time or memory to compile"};
 }
 
+HelperWord word_of(engine::StructureKind kind) {
+  switch (kind) {
+    case engine::StructureKind::kSchema:
+      return HelperWord::kSchema;
+    case engine::StructureKind::kToolCalls:
+      return HelperWord::kToolCalls;
+    case engine::StructureKind::kGrammar:
+      break;
+  }
+  return HelperWord::kGrammar;
+}
+
 }  // namespace
 
 GrammarProcess::GrammarProcess(net::EventLoop& loop, GrammarProgram program,
@@ -107,8 +119,7 @@ void GrammarProcess::send_job() {
   const GrammarJob& job = jobs_.front();
   const auto size = static_cast<uint32_t>(job.checked.size() + 1);
   unsent_.append(reinterpret_cast<const char*>(&size), sizeof size);
-  unsent_ += static_cast<char>(job.kind == engine::StructureKind::kSchema ? HelperWord::kSchema
-                                                                          : HelperWord::kGrammar);
+  unsent_ += static_cast<char>(word_of(job.kind));
   unsent_ += job.checked;
   write_more();
 }

@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kEntryBytes = 1 * limits::kKiB;
 
 std::string key_of(engine::StructureKind kind, const std::string& digest, StructureDepth depth) {
-  return std::string(kind == engine::StructureKind::kSchema ? "schema " : "grammar ") +
-         (depth == StructureDepth::kChecked ? "checked " : "") + digest;
+  return std::to_string(static_cast<int>(kind)) +
+         (depth == StructureDepth::kChecked ? " checked " : " ") + digest;
 }
 
 }  // namespace

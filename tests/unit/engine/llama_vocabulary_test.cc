@@ -59,8 +59,8 @@ class LlamaVocabularyTest : public testing::Test {
   // refuses.
   static std::string generate(const SamplingParams& params, int tokens_max, bool* ended = nullptr) {
     const ChatMessage message{"user", "Describe a person as JSON."};
-    std::vector<Token> tokens =
-        vocabulary().tokenize(vocabulary().apply_chat_template({&message, 1}).value(), true, true);
+    std::vector<Token> tokens = vocabulary().tokenize(
+        vocabulary().apply_chat_template({&message, 1}, {}).value(), true, true);
     auto sampler = open(params, tokens).value();
     engine_->clear(SequenceId{0});
     std::string text;
@@ -137,7 +137,7 @@ TEST_F(LlamaVocabularyTest, HostileTextIsOnlyText) {
 TEST_F(LlamaVocabularyTest, ChatTemplateIsTheModels) {
   const ChatMessage messages[] = {
       {"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Yes?"}, {"user", "Bye"}};
-  const std::string prompt = vocabulary().apply_chat_template(messages).value();
+  const std::string prompt = vocabulary().apply_chat_template(messages, {}).value();
   EXPECT_EQ(prompt,
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
             "<|im_start|>assistant\nYes?<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"

@@ -43,6 +43,54 @@ std::string event(std::string_view head, std::string_view rest) {
   return std::string(head) + std::string(rest) + "\n\n";
 }
 
+TEST(ReplyStream, CallsOfToolsAreDeltasWithAnIndex) {
+  ReplyWriter writer = writer_of({.kind = ApiKind::kChat, .tools = true});
+  const std::vector<ToolCallPart> begin = {{.index = 0, .id = "call_1", .name = "f"}};
+  const std::vector<ToolCallPart> more = {{.index = 0, .arguments = "{\"a\""}};
+  std::string out;
+  writer.append_part(out, {.text = ""});
+  EXPECT_EQ(out, "") << "text that is held back";
+  writer.append_part(out, {.calls = begin});
+  writer.append_part(out, {.calls = more});
+  writer.append_part(out, {.finish = FinishReason::kStop, .ends_in_calls = true});
+  EXPECT_EQ(
+      out,
+      event(
+          kChatHead,
+          R"({"index":0,"delta":{"role":"assistant","content":null},"logprobs":null,"finish_reason":null}]})") +
+          event(
+              kChatHead,
+              R"({"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":""}}]},"logprobs":null,"finish_reason":null}]})") +
+          event(
+              kChatHead,
+              R"({"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\""}}]},"logprobs":null,"finish_reason":null}]})") +
+          event(kChatHead,
+                R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"tool_calls"}]})"));
+}
+
+TEST(ReplyWhole, CallsOfToolsAreInTheMessage) {
+  const auto choice = [](const ReplyPart& part) {
+    ReplyWriter writer = writer_of({.kind = ApiKind::kChat, .tools = true});
+    std::string out;
+    writer.append_whole(out, {&part, 1}, {}, {});
+    return nlohmann::json::parse(out)["choices"][0];
+  };
+  const std::vector<ToolCallPart> calls = {
+      {.index = 0, .id = "call_1", .name = "f", .arguments = "{}"},
+      {.index = 1, .id = "call_2", .name = "g", .arguments = "{\"a\":1}"}};
+  auto reply = choice({.finish = FinishReason::kStop, .calls = calls, .ends_in_calls = true});
+  EXPECT_EQ(reply["finish_reason"], "tool_calls");
+  EXPECT_EQ(reply["message"], nlohmann::json::parse(R"({"role":"assistant","content":null,
+      "tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}},
+                    {"id":"call_2","type":"function","function":{"name":"g","arguments":"{\"a\":1}"}}]})"));
+  reply = choice({.text = "Hi", .finish = FinishReason::kLength, .calls = {calls.data(), 1}});
+  EXPECT_EQ(reply["finish_reason"], "length");
+  EXPECT_EQ(reply["message"]["content"], "Hi");
+  reply = choice({.text = "Hi", .finish = FinishReason::kStop});
+  EXPECT_EQ(reply["finish_reason"], "stop");
+  EXPECT_FALSE(reply["message"].contains("tool_calls"));
+}
+
 TEST(ReplyStream, ChatBeginsWithTheRoleAndEndsWithDone) {
   ReplyWriter writer = writer_of({.kind = ApiKind::kChat});
   std::string out;

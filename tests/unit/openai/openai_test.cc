@@ -282,7 +282,7 @@ TEST(ParseMessages, ErrorsNameTheMessageAndThePart) {
   EXPECT_EQ(refusal(R"([{"role":"user","content":[{"type":"text"}]}])"),
             "messages[0].content[0].text | messages[0].content[0].text: is missing");
   EXPECT_EQ(refusal(R"([{"role":"assistant","tool_calls":[{}]}])"),
-            "messages[0].tool_calls | messages[0].tool_calls: is not supported");
+            "messages[0].tool_calls[0].function | messages[0].tool_calls[0].function: is missing");
 }
 
 TEST(ParseStructure, TakesOpenAisAndVllmsForms) {
@@ -322,13 +322,131 @@ TEST(ParseStructure, RefusesTwoAtOnceAndWhatIsUnknown) {
 TEST(ParseUnsupported, IsRefusedWhereItWouldChangeTheResult) {
   for (const char* field :
        {R"("suffix":"x")", R"("prompt_logprobs":0)", R"("use_beam_search":true)",
-        R"("guided_regex":"a")", R"("chat_template":"x")", R"("tools":[{}])",
-        R"("tool_choice":"required")", R"("functions":[{}])",
-        R"("tool_choice":{"type":"function"})", R"("modalities":["text","audio"])",
-        R"("audio":{"voice":"x"})", R"("add_generation_prompt":false)",
-        R"("truncate_prompt_tokens":5)", R"("echo":true)"}) {
+        R"("guided_regex":"a")", R"("chat_template":"x")", R"("functions":[{}])",
+        R"("modalities":["text","audio"])", R"("audio":{"voice":"x"})",
+        R"("add_generation_prompt":false)", R"("truncate_prompt_tokens":5)", R"("echo":true)"}) {
     EXPECT_NE(chat_refusal(field), "accepted") << field;
   }
+}
+
+constexpr std::string_view kTool =
+    R"({"type":"function","function":{"name":"look_up-2","description":"Looks.","parameters":)"
+    R"({"type":"object", "properties":{"a":{"type":"string"}}},"strict":true}})";
+
+std::string tools(std::string_view list, std::string_view more = "") {
+  return R"("tools":[)" + std::string(list) + "]" + std::string(more);
+}
+std::string tool(std::string_view function) {
+  return R"({"type":"function","function":)" + std::string(function) + "}";
+}
+
+TEST(ParseTools, AreReadWithTheirSchemas) {
+  const ApiRequest request = chat(tools(std::string(kTool) + "," + tool(R"({"name":"now"})") + "," +
+                                        tool(R"({"name":"c","parameters":{}})")));
+  ASSERT_EQ(request.tools.size(), 3U);
+  EXPECT_EQ(request.tools[0].name, "look_up-2");
+  EXPECT_EQ(request.tools[0].description, "Looks.");
+  EXPECT_EQ(request.tools[0].parameters,
+            R"({"type":"object","properties":{"a":{"type":"string"}}})");
+  for (const size_t without : {1, 2}) {
+    EXPECT_EQ(request.tools[without].parameters, R"({"type":"object","properties":{}})");
+  }
+  EXPECT_FALSE(request.must_call_tool);
+  EXPECT_TRUE(request.parallel_tool_calls);
+}
+
+TEST(ParseTools, ChoiceSaysWhetherOneMustBeCalledAndWhich) {
+  EXPECT_TRUE(chat(tools(kTool, R"(,"tool_choice":"none")")).tools.empty());
+  EXPECT_FALSE(chat(tools(kTool, R"(,"tool_choice":"auto")")).must_call_tool);
+  EXPECT_TRUE(chat(tools(kTool, R"(,"tool_choice":"required")")).must_call_tool);
+  const ApiRequest named =
+      chat(tools(std::string(kTool) + "," + tool(R"({"name":"b"})"),
+                 R"(,"parallel_tool_calls":false,"tool_choice":)" + tool(R"({"name":"b"})")));
+  EXPECT_TRUE(named.must_call_tool);
+  EXPECT_EQ(named.named_tool, 1U);
+  EXPECT_FALSE(named.parallel_tool_calls);
+}
+
+TEST(ParseTools, RefusalsNameTheField) {
+  const auto of = [](const std::string& fields) {
+    const std::string refusal = chat_refusal(fields);
+    return refusal.substr(0, refusal.find(" | "));
+  };
+  EXPECT_EQ(of(R"("tools":{})"), "tools");
+  EXPECT_EQ(of(tools("7")), "tools[0]");
+  EXPECT_EQ(of(tools("{}")), "tools[0].function");
+  EXPECT_EQ(of(tools(R"({"type":"custom","custom":{"name":"a"}})")), "tools[0].type");
+  for (const char* name :
+       {"", "a b", R"(a\u0000)", R"(a\n)", R"(\u001b[31m)", R"(\")", "naïve", "a.b"}) {
+    EXPECT_EQ(of(tools(tool(R"({"name":")" + std::string(name) + "\"}"))), "tools[0].function.name")
+        << name;
+  }
+  EXPECT_EQ(of(tools(tool(R"({"name":")" + std::string(65, 'n') + "\"}"))),
+            "tools[0].function.name");
+  EXPECT_EQ(of(tools(std::string(kTool) + "," + std::string(kTool))), "tools[1].function.name");
+  EXPECT_EQ(of(tools(tool(R"({"name":"a","description":")" +
+                          std::string(limits::kToolDescriptionBytesMax + 1, 'd') + "\"}"))),
+            "tools[0].function.description");
+  for (const char* parameters : {"7", "[]", "true", R"({"type":"string"})", R"({"a":1})"}) {
+    EXPECT_EQ(of(tools(tool(R"({"name":"a","parameters":)" + std::string(parameters) + "}"))),
+              "tools[0].function.parameters")
+        << parameters;
+  }
+  EXPECT_EQ(of(tools(tool(R"({"name":"a","strict":"yes"})"))), "tools[0].function.strict");
+  EXPECT_EQ(of(tools(kTool, R"(,"tool_choice":"any")")), "tool_choice");
+  EXPECT_EQ(of(tools(kTool, R"(,"tool_choice":7)")), "tool_choice");
+  EXPECT_EQ(of(tools(kTool, R"(,"tool_choice":{"type":"allowed_tools"})")), "tool_choice.type");
+  EXPECT_EQ(of(tools(kTool, R"(,"tool_choice":)" + tool(R"({"name":"other"})"))),
+            "tool_choice.function.name");
+  EXPECT_EQ(of(R"("tool_choice":"required")"), "tool_choice");
+  EXPECT_EQ(of(tools(kTool, R"(,"parallel_tool_calls":1)")), "parallel_tool_calls");
+  EXPECT_EQ(of(tools(kTool, R"(,"response_format":{"type":"json_object"})")), "tools");
+  EXPECT_NE(completion_refusal(tools(kTool)), "accepted");
+}
+
+TEST(ParseTools, AreBoundedInNumberAndSize) {
+  std::string many;
+  for (size_t i = 0; i <= limits::kToolsMax; ++i) {
+    many += (i > 0 ? "," : "") + tool(R"({"name":"t)" + std::to_string(i) + "\"}");
+  }
+  EXPECT_EQ(chat_refusal(tools(many)), "tools | tools: must have at most 128 elements, got 129");
+  std::string large;
+  for (size_t i = 0; i < 3; ++i) {
+    large += (i > 0 ? "," : "") + tool(R"({"name":"t)" + std::to_string(i) +
+                                       R"(","parameters":{"type":"object","description":")" +
+                                       std::string(limits::kGrammarBytesMax / 3, 'd') + "\"}}");
+  }
+  EXPECT_TRUE(chat_refusal(tools(large))
+                  .starts_with(
+                      "tools | tools: must have parameters of at most 65536 bytes together, got "));
+}
+
+TEST(ParseTools, CallsAndResultsAreReadFromTheHistory) {
+  const ApiRequest request = parsed(
+      ApiKind::kChat,
+      R"({"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":)"
+      R"([{"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]},)"
+      R"({"role":"tool","tool_call_id":"call_1","content":"42"}]})");
+  ASSERT_EQ(request.messages.size(), 3U);
+  ASSERT_EQ(request.messages[1].tool_calls.size(), 1U);
+  EXPECT_EQ(request.messages[1].content, "");
+  EXPECT_EQ(request.messages[1].tool_calls[0].id, "call_1");
+  EXPECT_EQ(request.messages[1].tool_calls[0].name, "f");
+  EXPECT_EQ(request.messages[1].tool_calls[0].arguments, "{\"a\": 1}");
+  EXPECT_EQ(request.messages[2].tool_call_id, "call_1");
+  const auto of = [](const std::string& message) {
+    const std::string refusal = refusal_of(ApiKind::kChat, R"({"messages":[)" + message + "]}");
+    return refusal.substr(0, refusal.find(" | "));
+  };
+  EXPECT_EQ(of(R"({"role":"user","content":"a","tool_calls":[{}]})"), "messages[0].tool_calls");
+  EXPECT_EQ(of(R"({"role":"assistant","tool_calls":[{}]})"), "messages[0].tool_calls[0].function");
+  EXPECT_EQ(of(R"({"role":"assistant","tool_calls":[{"function":{"name":"a\n"}}]})"),
+            "messages[0].tool_calls[0].function.name");
+  EXPECT_EQ(of(R"({"role":"assistant","tool_calls":[{"function":{"name":"a","arguments":{}}}]})"),
+            "messages[0].tool_calls[0].function.arguments");
+  EXPECT_EQ(of(R"({"role":"tool","content":"a","tool_call_id":")" +
+               std::string(limits::kToolCallIdBytesMax + 1, 'i') + "\"}"),
+            "messages[0].tool_call_id");
 }
 
 TEST(ParseUnsupported, SpecialTokensAreAddedAsEachKindDoes) {

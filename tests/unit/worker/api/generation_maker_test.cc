@@ -70,7 +70,7 @@ TEST_F(GenerationMakerTest, LengthsAreLookedAtBeforeAnythingIsTokenized) {
                    "the prompt has 128"));
   openai::ApiRequest chat{.kind = openai::ApiKind::kChat};
   chat.messages.assign(4, {.role = "user", .content = std::string(400, 'a')});
-  EXPECT_TRUE(says(wrong_with(chat), "the messages have 1600 bytes"));
+  EXPECT_TRUE(says(wrong_with(chat), "the messages and tools have 1600 bytes"));
   EXPECT_EQ(engine.watched().bytes_tokenized(), 0U);
 }
 
