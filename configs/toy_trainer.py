@@ -160,7 +160,7 @@ def main():
     arguments.add_argument("--model", required=True, help="the GGUF file that the job serves")
     arguments.add_argument("--weights-dir", required=True, help="rollout.weights_dir of the job")
     arguments.add_argument("--key-file", required=True, help="the job's control key")
-    arguments.add_argument("--steps", type=int, default=12)
+    arguments.add_argument("--steps", type=int, default=6)
     arguments.add_argument("--group", type=int, default=16, help="answers to each prompt")
     arguments.add_argument("--length", type=int, default=12, help="tokens of an answer")
     arguments.add_argument("--letter", default="a")

@@ -224,6 +224,7 @@ void HttpApi::on_writable(net::ExchangeId id) {
 }
 
 std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
+  request.path = net::without_slash(request.path);
   if (control_ && !control_server_ && control_->takes(request.path)) {
     return control_->on_head(request);
   }
@@ -250,6 +251,7 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
 }
 
 void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
+  request.path = net::without_slash(request.path);
   if (control_ && !control_server_ && control_->takes(request.path)) {
     return control_->on_request(id, request);
   }

@@ -152,6 +152,9 @@ class WorkerProcess {
     if (engine_thread_) {
       engine_thread_->stop();
     }
+    if (endpoint_) {
+      fingerprints_refused_ += endpoint_->stats().fingerprints_refused;
+    }
     endpoint_.reset();  // Its sink, the engine thread's inbox, still exists.
   }
 
@@ -223,7 +226,11 @@ class WorkerProcess {
                                        const kvtransfer::EndpointStats&)>
                         answer) {
     endpoint_->report_pairs([this, answer = std::move(answer)](auto pairs) {
-      loop_.post([this, answer, pairs = std::move(pairs)] { answer(pairs, endpoint_->stats()); });
+      loop_.post([this, answer, pairs = std::move(pairs)] {
+        kvtransfer::EndpointStats stats = endpoint_->stats();
+        stats.fingerprints_refused += fingerprints_refused_;
+        answer(pairs, stats);
+      });
     });
   }
 
@@ -236,6 +243,7 @@ class WorkerProcess {
   std::optional<WeightLoader> loader_;  // Of a rollout job.
   std::unique_ptr<EngineThread> engine_thread_;
   std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
+  uint64_t fingerprints_refused_ = 0;  // By the endpoints before this one.
   std::unique_ptr<OpenaiApi> api_;
   std::unique_ptr<net::HttpServer> server_;
   std::optional<WorkerMember> member_;

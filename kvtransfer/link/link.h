@@ -80,6 +80,7 @@ class Link final : public LinkStream, private net::FdHandler {
   bool ready() const { return state_ == State::kReady && !failure_; }
   // The initiator's HELLO. An acceptor knows it from on_opened() on.
   const Hello& hello() const { return handshake_.hello(); }
+  bool differs() const { return handshake_.differs(); }  // LinkHandshake::differs().
   bool encrypted() const { return socket_->encrypted(); }
   Transport& transport() { return *transport_; }
 

@@ -122,6 +122,7 @@ LinkHandshake::Outcome LinkHandshake::on_prove(const Prove& prove,
                   replies);
   }
   if (const std::optional<Error> difference = compare(self_.fingerprint, prove.fingerprint)) {
+    differs_ = true;
     return refuse(*difference, replies);
   }
   replies.push_back(Welcome{});

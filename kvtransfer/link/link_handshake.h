@@ -52,6 +52,9 @@ class LinkHandshake {
   Outcome step(const LinkMessage& message, std::vector<LinkMessage>& replies);
 
   const Error& error() const { return error_; }
+  // After kFailed, of an acceptor: a peer of this job has another model, other weights or another
+  // build.
+  bool differs() const { return differs_; }
   // The initiator's HELLO. An acceptor knows it from kReady on.
   const Hello& hello() const { return hello_; }
 
@@ -74,6 +77,7 @@ class LinkHandshake {
   Nonce acceptor_nonce_{};
   std::string channel_;
   Error error_;
+  bool differs_ = false;
 };
 
 }  // namespace pdjob::kvtransfer

@@ -15,7 +15,8 @@ EndpointStats Endpoint::stats() const {
           .transfers_sent = counters.transfers_sent,
           .transfers_received = counters.transfers_received,
           .transfers_failed = counters.transfers_failed,
-          .digest_errors = counters.digest_errors};
+          .digest_errors = counters.digest_errors,
+          .fingerprints_refused = counters.fingerprints_refused};
 }
 
 std::vector<PairStats> Endpoint::pairs() {

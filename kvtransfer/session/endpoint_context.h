@@ -26,7 +26,8 @@ namespace pdjob::kvtransfer {
 struct EndpointCounters {
   std::atomic<uint64_t> links = 0, offers_alive = 0, fetches_alive = 0, waits_alive = 0;
   std::atomic<uint64_t> bytes_sent = 0, bytes_received = 0, transfers_sent = 0,
-                        transfers_received = 0, transfers_failed = 0, digest_errors = 0;
+                        transfers_received = 0, transfers_failed = 0, digest_errors = 0,
+                        fingerprints_refused = 0;
 };
 
 // All that an endpoint is made of. Value.

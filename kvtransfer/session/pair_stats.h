@@ -45,6 +45,7 @@ struct EndpointStats {
   uint64_t links = 0, offers_alive = 0, fetches_alive = 0, waits_alive = 0;
   uint64_t bytes_sent = 0, bytes_received = 0, transfers_sent = 0, transfers_received = 0,
            transfers_failed = 0, digest_errors = 0;
+  uint64_t fingerprints_refused = 0;  // LinkHandshake::differs().
 };
 
 struct PairStats {

@@ -389,6 +389,10 @@ void Sender::on_lost(Link& link, LinkLoss /*loss*/, const Error& reason) {
     return gone;
   });
   std::erase_if(early_waits_, [&](const auto& entry) { return entry.second.link == id; });
+  if (link.differs()) {
+    ++context_.counters.fingerprints_refused;
+    log::warn("kv: a link was refused: " + reason.message);
+  }
   context_.pairs.link_lost(id, context_.timers.exact_now());
   std::erase_if(links_by_engine_, [&](const auto& entry) { return entry.second == id; });
   std::erase(unopened_, id);

@@ -55,7 +55,8 @@ Rollout::Rollout(const RolloutTiming& timing, net::WeightSource weights,
       mode_(record.mode),
       closed_(record.paused || record.applying),
       epoch_((launcher << 32U) + 1),
-      orders_(launcher << 32U) {
+      orders_(launcher << 32U),
+      versions_(record.versions) {
   if (unpublished_) {  // Nobody is left to be answered.
     order_ = applied_order_ = {.kind = OrderKind::kUpdate,
                                .path = asked_path_,
@@ -72,7 +73,8 @@ RolloutRecord Rollout::record() const {
           .updates = updates_,
           .asked_path = asked_path_,
           .applying = unpublished_,
-          .keeps_pause = unpublished_ && applied_order_.keeps_pause};
+          .keeps_pause = unpublished_ && applied_order_.keeps_pause,
+          .versions = versions_};
 }
 
 void Rollout::step(const RolloutEvent& event, Instant now, std::vector<RolloutEffect>& effects) {
@@ -125,6 +127,9 @@ void Rollout::on(const OrderReceived& event, Turn& turn) {
   if (std::ranges::find(waiting_, event.from) != waiting_.end()) {
     return;
   }
+  if (event.order.kind == OrderKind::kCancel) {
+    return cancel(event, turn);
+  }
   const bool heals = phase_ == Phase::kApplying && waiting_.empty();
   if (phase_ != Phase::kIdle && same_order(event.order, order_)) {
     if (waiting_.size() >= kOrdersWaitingMax) {
@@ -166,6 +171,20 @@ void Rollout::on(const OrderReceived& event, Turn& turn) {
   begin(event, turn);
 }
 
+void Rollout::cancel(const OrderReceived& event, Turn& turn) {
+  if (phase_ == Phase::kIdle) {
+    answer(event.from, kDone, "no order runs", turn);
+    return;
+  }
+  if (phase_ == Phase::kApplying) {
+    answer(event.from, kBusy,
+           "workers take the new weights already: order other weights to replace them", turn);
+    return;
+  }
+  give_up(kBusy, "the order was cancelled", turn);
+  answer(event.from, kDone, "cancelled", turn);
+}
+
 bool Rollout::amend_pause(const OrderReceived& event, Turn& turn) {
   if (phase_ != Phase::kClosing || order_.kind != OrderKind::kPause) {
     return false;
@@ -197,6 +216,9 @@ std::optional<std::string> Rollout::refusal_of(const net::OrderAsked& order,
   if (order.kind == OrderKind::kRename && order.version.empty()) {
     return "the new version is missing";
   }
+  if (order.kind == OrderKind::kRename && names_others(order.version, digest_in_use())) {
+    return "version " + order.version + " names other weights already";
+  }
   if (order.kind != OrderKind::kUpdate) {
     return std::nullopt;
   }
@@ -226,6 +248,7 @@ bool Rollout::changes_nothing(const net::OrderAsked& order) const {
       return !unpublished_ && !order.version.empty() && order.version == published_.version;
     case OrderKind::kFlush:
     case OrderKind::kReport:
+    case OrderKind::kCancel:
       return false;
   }
   return false;
@@ -276,6 +299,7 @@ void Rollout::begin(const OrderReceived& event, Turn& turn) {
       }
       return;
     case OrderKind::kReport:
+    case OrderKind::kCancel:
       break;
   }
   PDJOB_CHECK(false, static_cast<int>(order.kind));
@@ -429,14 +453,14 @@ void Rollout::end_preparing(Turn& turn) {
     give_up(kDone, "these weights are in use", turn);
     return;
   }
-  if (unpublished_ && order_.version == published_.version && first.digest != digest_in_use()) {
+  if (names_others(order_.version, first.digest) ||
+      (unpublished_ && order_.version == published_.version && first.digest != digest_in_use())) {
     give_up(kRefused, "version " + order_.version + " names other weights already", turn);
     return;
   }
-  next_ = {
-      .path = first.path,
-      .version = order_.version.empty() ? "update-" + std::to_string(updates_ + 1) : order_.version,
-      .digest = first.digest};
+  next_ = {.path = first.path,
+           .version = order_.version.empty() ? next_name() : order_.version,
+           .digest = first.digest};
   parts_.preparing = turn.now - phase_began_;
   parts_.bytes = first.bytes;
   enter(Phase::kClosing, timing_.quiesce_timeout, turn);
@@ -460,6 +484,9 @@ void Rollout::end_closing(Turn& turn) {
 
 void Rollout::apply(Turn& turn) {
   ApplyWeights apply{.weights = next_, .prepared = {}};
+  if (!unpublished_) {
+    remember(published_.version, digest_in_use());
+  }
   old_engines_.clear();
   expected_.clear();
   for (const WorkerSeen& worker : fleet_.workers) {
@@ -508,6 +535,7 @@ bool Rollout::moves() const {
 void Rollout::publish(Turn& turn) {
   published_ = chosen_ = next_;
   unpublished_ = false;
+  remember(published_.version, published_.digest);
   parts_.applying = turn.now - phase_began_;
   phase_ = Phase::kIdle;
   deadline_ = grace_due_ = kNever;
@@ -632,6 +660,32 @@ std::vector<net::WorkerTrouble> Rollout::troubles(const net::WeightSource& weigh
     }
   }
   return found;
+}
+
+void Rollout::remember(const std::string& version, const std::string& digest) {
+  std::erase_if(versions_, [&](const NamedWeights& named) { return named.first == version; });
+  if (digest.empty()) {
+    return;  // No worker has told it.
+  }
+  if (versions_.size() >= kVersionsKept) {
+    versions_.erase(versions_.begin());
+  }
+  versions_.emplace_back(version, digest);
+}
+
+bool Rollout::names_others(const std::string& version, const std::string& digest) const {
+  return std::ranges::any_of(versions_, [&](const NamedWeights& named) {
+    return named.first == version && named.second != digest;
+  });
+}
+
+std::string Rollout::next_name() const {
+  for (uint64_t number = updates_ + 1;; ++number) {
+    std::string name = "update-" + std::to_string(number);
+    if (std::ranges::find(versions_, name, &NamedWeights::first) == versions_.end()) {
+      return name;
+    }
+  }
 }
 
 // Workers that were registered with other weights have left.

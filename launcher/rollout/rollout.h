@@ -18,6 +18,9 @@
 //   fails is not waited for if its role has another one. The answer names it. Another launcher
 //   goes on with an update that was being applied.
 //
+// A version names one set of weights only, as long as it is among the latest kVersionsKept. An
+// order that has changed nothing yet can be cancelled.
+//
 // Orders may be repeated. One that was answered is answered again; one that equals the running one
 // shares its answer; an update to the weights in use changes nothing. Messages to routers and
 // workers are repeated until they are answered. A router begins with admission closed, until it is
@@ -46,6 +49,10 @@ struct RolloutTiming {
   Duration apply_timeout = std::chrono::minutes(5);
 };
 
+// A version, and the digest of the weights that it names.
+using NamedWeights = std::pair<std::string, std::string>;
+inline constexpr size_t kVersionsKept = 256;
+
 // What another launcher needs to go on.
 struct RolloutRecord {
   bool paused = false;
@@ -54,6 +61,8 @@ struct RolloutRecord {
   std::string asked_path;    // Of the last update that was applied, as it was asked.
   bool applying = false;     // The fleet is closed until it can serve the weights.
   bool keeps_pause = false;  // With `applying`: it stays paused then.
+  // That the fleet has served with, the latest last; at most kVersionsKept.
+  std::vector<NamedWeights> versions;
   friend bool operator==(const RolloutRecord&, const RolloutRecord&) = default;
 };
 
@@ -170,6 +179,7 @@ class Rollout {
 
   std::optional<std::string> refusal_of(const net::OrderAsked& order, uint16_t& status) const;
   bool changes_nothing(const net::OrderAsked& order) const;
+  void cancel(const OrderReceived& event, Turn& turn);
   // True if it changes the pause that is being waited for.
   bool amend_pause(const OrderReceived& event, Turn& turn);
   void begin(const OrderReceived& event, Turn& turn);
@@ -200,6 +210,9 @@ class Rollout {
   bool moves() const;      // A worker is about to serve with the new weights.
   std::vector<net::WorkerTrouble> troubles(const net::WeightSource& weights) const;
   const std::string& digest_in_use() const;
+  void remember(const std::string& version, const std::string& digest);
+  bool names_others(const std::string& version, const std::string& digest) const;
+  std::string next_name() const;  // For weights that their order does not name.
 
   const RolloutTiming timing_;
   FleetSeen fleet_;
@@ -232,6 +245,7 @@ class Rollout {
   std::set<std::string> expected_;     // In kApplying: workers that served before, by name.
   Instant grace_due_ = kNever;         // In kApplying: stragglers are waited for until then.
   UpdateParts parts_;
+  std::vector<NamedWeights> versions_;  // RolloutRecord::versions.
   std::deque<std::pair<Ticket, net::OrderAnswered>> answered_;
 };
 

@@ -14,7 +14,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr uint32_t kMagic = 0x6c6a6470;  // "pdjl" as bytes on disk.
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 constexpr size_t kHeadBytes = 6;
 constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kConfigBytesMax = size_t{4} * 1024 * 1024;
@@ -46,6 +46,10 @@ void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
   codec.text(ledger.rollout.asked_path, kTextBytesMax);
   codec.value(ledger.rollout.applying);
   codec.value(ledger.rollout.keeps_pause);
+  codec.list(ledger.rollout.versions, kVersionsKept, [](auto& fields, auto& named) {
+    fields.text(named.first, kTextBytesMax);
+    fields.text(named.second, kTextBytesMax);
+  });
 }
 
 bool is_heartbeat(const Event& event) {

@@ -58,6 +58,8 @@ const char* to_string(OrderKind kind) {
       return "rename";
     case OrderKind::kFlush:
       return "flush";
+    case OrderKind::kCancel:
+      return "cancel";
   }
   return "unknown";
 }

@@ -129,6 +129,7 @@ enum class OrderKind : uint8_t {
   kUpdate = 4,  // Serve with the weights of `path`, under the name `version`.
   kRename = 5,  // Give the weights in use the name `version`.
   kFlush = 6,   // Drop all kept prompts.
+  kCancel = 7,  // End the order that runs, if nothing has changed yet.
 };
 const char* to_string(OrderKind kind);  // "report", ...
 

@@ -155,7 +155,7 @@ void fields(Codec& codec, typename Codec::template Ref<AdmissionApplied> message
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<OrderAsked> message) {
   codec.value(message.id);
-  codec.word(message.kind, OrderKind::kReport, OrderKind::kFlush);
+  codec.word(message.kind, OrderKind::kReport, OrderKind::kCancel);
   codec.word(message.mode, PauseMode::kWait, PauseMode::kRetract);
   text(codec, message.path);
   text(codec, message.version);

@@ -46,6 +46,11 @@ struct HttpRequest {
   std::string_view header(std::string_view name) const { return find_header(headers, name); }
 };
 
+// The path, or address, without one slash at its end. "/" stays. Some clients send one. Pure.
+constexpr std::string_view without_slash(std::string_view path) {
+  return path.size() > 1 && path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
+}
+
 // A JSON reply to a request whose body is not read.
 struct EarlyReply {
   int status = 0;

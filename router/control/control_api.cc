@@ -1,10 +1,13 @@
 #include "router/control/control_api.h"
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
 #include "common/json/json_writer.h"
 #include "common/limits.h"
+#include "openai/json/json_edit.h"
 #include "openai/openai_reply.h"
 
 namespace pdjob::router {
@@ -18,6 +21,10 @@ constexpr std::string_view kLiveness = "/liveness";
 constexpr std::string_view kHealth = "/health";
 constexpr std::string_view kModels = "/v1/models";
 
+constexpr std::array<std::string_view, 1> kWorkerMembers = {"url"};
+
+bool is_workers(std::string_view path) { return path == kWorkers || path.starts_with("/workers/"); }
+
 bool is_health(std::string_view path) {
   return path == kHealth || path == kHealthGenerate || path == kLiveness;
 }
@@ -25,11 +32,12 @@ bool is_health(std::string_view path) {
 }  // namespace
 
 bool ControlApi::takes(std::string_view path) const {
-  return own_address_ || is_control_path(path) || path == kLoads || path == kWorkers ||
+  return own_address_ || is_control_path(path) || path == kLoads || is_workers(path) ||
          path == kHealthGenerate || path == kLiveness;
 }
 
 std::optional<net::EarlyReply> ControlApi::on_head(net::HttpRequest& request) {
+  request.path = net::without_slash(request.path);
   request.body_bytes_max = std::min(request.body_bytes_max, kControlBodyBytesMax);
   if (is_health(request.path) || key_.opens(request.header("authorization"))) {
     return std::nullopt;
@@ -43,13 +51,14 @@ std::optional<net::EarlyReply> ControlApi::on_head(net::HttpRequest& request) {
 }
 
 void ControlApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
+  request.path = net::without_slash(request.path);
   if (is_health(request.path)) {
     return reply_health(id);
   }
   if (request.method == "GET" && request.path == kLoads) {
     return reply_loads(id);
   }
-  if (request.method == "GET" && request.path == kWorkers) {
+  if (is_workers(request.path)) {
     return reply_workers(id, request);
   }
   if (request.method == "GET" && request.path == kModels) {
@@ -62,6 +71,9 @@ void ControlApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   auto parsed = parse_control(request.method, request.path, request.query, request.body);
   if (const auto* refusal = std::get_if<ControlRefusal>(&parsed)) {
     return reply(id, control_refusal(*refusal));
+  }
+  if (const auto* nothing = std::get_if<ControlNoOp>(&parsed)) {
+    return reply(id, control_done(nothing->message));
   }
   auto& call = std::get<ControlCall>(parsed);
   desk_.ask(std::move(call.order), [this, id, form = call.form](const net::OrderAnswered& answer) {
@@ -101,10 +113,24 @@ void ControlApi::reply_loads(net::ExchangeId id) {
   reply(id, told);
 }
 
-// The fleet as one worker: this router.
+// The fleet as one worker: this router. A trainer may register what is there already.
 void ControlApi::reply_workers(net::ExchangeId id, const net::HttpRequest& request) {
-  ControlReply told;
   const std::string url = "http://" + std::string(request.header("host"));
+  if (request.method == "POST" && request.path == kWorkers) {
+    const auto body = openai::JsonObject::scan(request.body, kWorkerMembers);
+    const std::string asked =
+        body ? openai::json_string(body->value("url")).value_or("") : std::string();
+    return reply(id, net::without_slash(asked) == url
+                         ? control_done("this worker is here already")
+                         : control_refusal({.message = "the launcher starts this job's workers; "
+                                                       "all of them are behind " +
+                                                       url}));
+  }
+  if (request.method != "GET") {
+    return reply(id, control_refusal({.message = "the launcher owns this job's workers: use pdjob "
+                                                 "scale, or end the job"}));
+  }
+  ControlReply told;
   JsonWriter json(told.body);
   json.begin_object().key("workers").begin_array().begin_object();
   json.key("id").string("pdjob");

@@ -30,8 +30,12 @@ enum class Words : uint8_t {
   kRpc,         // vLLM: {"method": "reload_weights", "kwargs"}
   kUpdateOwn,   // {"path", "version", "mode", "keep_pause"}
   kChecksum,    // {"action": "checksum"}
-  kNoTransfer,  // Weights over a network, which pdjob does not take.
-  kNoMemory,    // Memory that would be given back.
+  kCancel,
+  kNothingToDo,    // A step that one order makes for itself.
+  kNoTransfer,     // Weights over a network, which pdjob does not take.
+  kNoBroadcaster,  // The same; trainers go on without it after a 404.
+  kNoAdapters,
+  kNoMemory,  // Memory that would be given back.
 };
 
 struct Route {
@@ -47,6 +51,7 @@ constexpr Route kControlRoutes[] = {
     {"POST", "/v1/rl/pause", Words::kPauseBody, ControlForm::kFleet},
     {"POST", "/v1/rl/resume", Words::kResume, ControlForm::kFleet},
     {"POST", "/v1/rl/flush", Words::kFlush, ControlForm::kFleet},
+    {"POST", "/v1/rl/cancel", Words::kCancel, ControlForm::kFleet},
     {"POST", "/pause_generation", Words::kPauseBody, ControlForm::kMessage},
     {"POST", "/continue_generation", Words::kResume, ControlForm::kMessage},
     {"POST", "/update_weights_from_disk", Words::kUpdateDisk, ControlForm::kSuccess},
@@ -77,6 +82,21 @@ constexpr Route kControlRoutes[] = {
     {"POST", "/init_weights_update_group", Words::kNoTransfer, ControlForm::kMessage},
     {"POST", "/update_weights_from_distributed", Words::kNoTransfer, ControlForm::kMessage},
     {"POST", "/update_weights_from_tensor", Words::kNoTransfer, ControlForm::kMessage},
+    {"POST", "/update_weights_from_ipc", Words::kNoTransfer, ControlForm::kMessage},
+    {"POST", "/destroy_weights_update_group", Words::kNoTransfer, ControlForm::kMessage},
+    {"POST", "/pull_weights", Words::kNoTransfer, ControlForm::kMessage},
+    {"POST", "/init_broadcaster", Words::kNoBroadcaster, ControlForm::kMessage},
+    {"POST", "/begin_weight_update", Words::kNothingToDo, ControlForm::kSuccess},
+    {"POST", "/end_weight_update", Words::kNothingToDo, ControlForm::kSuccess},
+    {"POST", "/post_process_weights", Words::kNothingToDo, ControlForm::kSuccess},
+    {"POST", "/load_lora_adapter", Words::kNoAdapters, ControlForm::kMessage},
+    {"POST", "/unload_lora_adapter", Words::kNoAdapters, ControlForm::kMessage},
+    {"POST", "/areal_pause_generation", Words::kPauseBody, ControlForm::kSuccess},
+    {"POST", "/areal_continue_generation", Words::kResume, ControlForm::kSuccess},
+    {"POST", "/areal_update_weights", Words::kUpdateDisk, ControlForm::kSuccess},
+    {"POST", "/areal_init_weights_update_group", Words::kNoTransfer, ControlForm::kMessage},
+    {"POST", "/areal_set_update_weight_meta", Words::kNoTransfer, ControlForm::kMessage},
+    {"POST", "/areal_update_weights_xccl", Words::kNoTransfer, ControlForm::kMessage},
 };
 
 constexpr std::array<std::string_view, 15> kMembers = {
@@ -234,11 +254,37 @@ std::optional<ControlRefusal> read_body(Words words, const Body& body, net::Orde
     case Words::kPauseQuery:
     case Words::kResume:
     case Words::kFlush:
+    case Words::kCancel:
+    case Words::kNothingToDo:
     case Words::kNoTransfer:
+    case Words::kNoBroadcaster:
+    case Words::kNoAdapters:
     case Words::kNoMemory:
       break;
   }
   return std::nullopt;
+}
+
+// Answers that need no launcher.
+std::optional<std::variant<ControlCall, ControlRefusal, ControlNoOp>> said_at_once(Words words) {
+  constexpr const char* kDiskOnly =
+      "pdjob takes weights from disk only: POST /update_weights_from_disk";
+  switch (words) {
+    case Words::kNoTransfer:
+      return wrong(kDiskOnly);
+    case Words::kNoBroadcaster:
+      return ControlRefusal{.status = 404, .message = kDiskOnly};
+    case Words::kNoAdapters:
+      return wrong(
+          "pdjob serves no LoRA adapters: merge the adapter into a .gguf file, and POST "
+          "/update_weights_from_disk");
+    case Words::kNoMemory:
+      return wrong("pdjob's workers keep their memory: this call has no meaning here");
+    case Words::kNothingToDo:
+      return ControlNoOp{"nothing to do: POST /update_weights_from_disk is a whole update"};
+    default:
+      return std::nullopt;
+  }
 }
 
 OrderKind kind_of(Words words) {
@@ -257,9 +303,14 @@ OrderKind kind_of(Words words) {
     case Words::kUpdateOwn:
     case Words::kRpc:
       return OrderKind::kUpdate;
+    case Words::kCancel:
+      return OrderKind::kCancel;
     case Words::kReport:
     case Words::kChecksum:
+    case Words::kNothingToDo:
     case Words::kNoTransfer:
+    case Words::kNoBroadcaster:
+    case Words::kNoAdapters:
     case Words::kNoMemory:
       break;
   }
@@ -346,10 +397,10 @@ bool is_control_path(std::string_view path) {
                              [&](const Route& route) { return route.path == path; });
 }
 
-std::variant<ControlCall, ControlRefusal> parse_control(std::string_view method,
-                                                        std::string_view path,
-                                                        std::string_view query,
-                                                        const std::string& body) {
+std::variant<ControlCall, ControlRefusal, ControlNoOp> parse_control(std::string_view method,
+                                                                     std::string_view path,
+                                                                     std::string_view query,
+                                                                     const std::string& body) {
   const auto* const route = std::ranges::find_if(kControlRoutes, [&](const Route& each) {
     return each.path == path && each.method == method;
   });
@@ -358,11 +409,8 @@ std::variant<ControlCall, ControlRefusal> parse_control(std::string_view method,
         .status = 405,
         .message = "method not allowed: " + std::string(method) + ' ' + std::string(path)};
   }
-  if (route->words == Words::kNoTransfer) {
-    return wrong("pdjob takes weights from disk only: POST /update_weights_from_disk");
-  }
-  if (route->words == Words::kNoMemory) {
-    return wrong("pdjob's workers keep their memory: this call has no meaning here");
+  if (auto said = said_at_once(route->words)) {
+    return *std::move(said);
   }
   ControlCall call{.order = {.kind = kind_of(route->words)}, .form = route->form};
   if (route->words == Words::kPauseQuery) {
@@ -380,6 +428,16 @@ std::variant<ControlCall, ControlRefusal> parse_control(std::string_view method,
     return *refusal;
   }
   return call;
+}
+
+ControlReply control_done(const std::string& message) {
+  ControlReply reply{.status = 200, .body = {}};
+  JsonWriter json(reply.body);
+  json.begin_object();
+  json.key("success").boolean(true);
+  json.key("message").string(message);
+  json.end_object();
+  return reply;
 }
 
 ControlReply control_refusal(const ControlRefusal& refusal) {

@@ -43,6 +43,11 @@ struct ControlRefusal {
   std::string message;
 };
 
+// The call asks for nothing that is still to be done.
+struct ControlNoOp {
+  std::string message;
+};
+
 // A worker, as the router knows it.
 struct ControlWorker {
   std::string name;
@@ -60,10 +65,10 @@ struct ControlFacts {
 bool is_control_path(std::string_view path);
 
 // `query`: without '?'. `body`: JSON, or empty.
-std::variant<ControlCall, ControlRefusal> parse_control(std::string_view method,
-                                                        std::string_view path,
-                                                        std::string_view query,
-                                                        const std::string& body);
+std::variant<ControlCall, ControlRefusal, ControlNoOp> parse_control(std::string_view method,
+                                                                     std::string_view path,
+                                                                     std::string_view query,
+                                                                     const std::string& body);
 
 struct ControlReply {
   int status = 200;
@@ -73,5 +78,6 @@ struct ControlReply {
 ControlReply control_reply(ControlForm form, const net::OrderAnswered& answer,
                            const ControlFacts& facts);
 ControlReply control_refusal(const ControlRefusal& refusal);
+ControlReply control_done(const std::string& message);  // {"success", "message"}
 
 }  // namespace pdjob::router

@@ -169,6 +169,48 @@ def test_an_order_that_cannot_be_served_changes_nothing(job, weights, texts, pat
     assert complete(job.url) == texts["a"]
 
 
+def test_a_version_names_one_set_of_weights(job, weights, texts):
+    before = versions(job)
+    status, told = update(job, "a", "step-1", weights)
+    assert status == 400 and "step-1 names other weights already" in told["message"], told
+    assert versions(job) == before and complete(job.url) == texts["a"]
+
+
+def test_calls_of_other_servers_are_done_or_refused_with_the_reason(job):
+    for path in ("/begin_weight_update", "/end_weight_update", "/post_process_weights"):
+        status, told = call(job, "POST", path, {"selector": "all"})
+        assert (status, told["success"]) == (200, True), told
+    for path in ("/destroy_weights_update_group", "/init_weights_update_group", "/load_lora_adapter"):
+        status, told = call(job, "POST", path, {})
+        assert status == 400 and told["message"], told
+    assert call(job, "POST", "/init_broadcaster", {})[0] == 404
+    assert call(job, "GET", "/model_info/")[0] == call(job, "GET", "/health/")[0] == 200, "a slash at the end"
+    assert call(job, "POST", "/v1/completions/", {"prompt": PROMPT, "max_tokens": 1})[0] == 200
+    assert call(job, "POST", "/workers", {"url": job.url + "/", "worker_type": "regular"})[0] == 200
+    status, told = call(job, "POST", "/workers", {"url": "http://127.0.0.1:9"})
+    assert status == 400 and job.url in told["message"], told
+    assert call(job, "DELETE", "/workers/pdjob")[0] == 400
+    assert call(job, "GET", "/workers")[1]["total"] == 1
+
+
+def test_an_update_that_waits_for_requests_can_be_cancelled(job, weights, texts):
+    before, answers = versions(job), []
+    stream = threading.Thread(target=lambda: complete(job.url, stream=True, tokens=1500))
+    stream.start()
+    eventually(lambda: running(job) == 1, what="it runs")
+    order = threading.Thread(target=lambda: answers.append(call(job, "POST", "/v1/rl/update", {"path": "b.gguf", "version": "cancelled", "mode": "wait"})))
+    order.start()
+    eventually(lambda: fleet(job)["message"] == "closing", what="it waits for the stream")
+    status, told = call(job, "POST", "/v1/rl/cancel")
+    assert (status, told["message"]) == (200, "cancelled"), told
+    order.join(60)
+    assert answers[0][0] == 409, answers
+    assert running(job) == 1, "the stream goes on"
+    assert complete(job.url) == texts["a"] and versions(job) == before
+    call(job, "POST", "/abort_requests", {})
+    stream.join(60)
+
+
 def test_orders_want_the_control_key(job):
     assert call(job, "GET", "/v1/rl/fleet", key="wrong")[0] == 401
     assert call(job, "POST", "/pause", key="wrong")[0] == 401

@@ -1,12 +1,17 @@
 """Rollouts while a trainer changes the weights and processes are killed in each phase: each token has the right version and is that version's own."""
 
 import json
+import os
 import pathlib
+import shutil
 import sys
+import tempfile
 
+import httpx
 import pytest
 
-from conftest import BIN, MODEL
+from conftest import BIN, MODEL, Process, eventually, metric
+from gguf_weights import swap_layers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "chaos"))
 import rollouts  # noqa: E402
@@ -43,6 +48,38 @@ def test_the_plan_kills_every_process_in_every_phase():
     planned = plan(["wait"], 30, 24, seed=3)
     assert {(update.victim, update.phase) for update in planned if update.victim} == {(v, p) for v in rollouts.VICTIMS for p in rollouts.PHASES}
     assert planned == plan(["wait"], 30, 24, seed=3)
+
+
+# --- the canary: KV of other weights is refused, and seen
+
+
+def test_kv_of_other_weights_is_refused_and_counted():
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        other = pathlib.Path(folder) / "b.gguf"
+        swap_layers(MODEL, other, 3, 20)
+        settings = ["--listen", "127.0.0.1:0", "--set", "served_name=smollm2", "--set", "kvtransfer.lease=2s"]
+        prefill = Process(["pdjob", "worker", "--role", "prefill", "--model", MODEL, *settings], folder).wait_ready()
+        decode = Process(["pdjob", "worker", "--role", "decode", "--model", str(other), *settings], folder).wait_ready()
+        twin = Process(["pdjob", "worker", "--role", "decode", "--model", MODEL, *settings], folder).wait_ready()
+        try:
+            assert metric(prefill.url, "pdjob_kv_fingerprints_refused_total") == 0
+            assert hand_over(prefill, twin, 1).status_code == 200
+            assert metric(prefill.url, "pdjob_kv_fingerprints_refused_total") == 0
+            reply = hand_over(prefill, decode, 2)
+            assert reply.status_code != 200 and "fingerprint" in reply.text, reply.text
+            eventually(lambda: metric(prefill.url, "pdjob_kv_fingerprints_refused_total") >= 1, what="the refusal is counted")
+            assert "KV fingerprint differs in model_digest" in prefill.log.read_text()
+        finally:
+            for process in (prefill, decode, twin):
+                process.stop()
+
+
+def hand_over(prefill, decode, number):
+    """One request in vLLM's two-hop words. Returns the decode worker's reply."""
+    body = {"model": "smollm2", "prompt": "The sea is", "temperature": 0}
+    first = httpx.post(prefill.url + "/v1/completions", json={**body, "max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}}, timeout=60)
+    assert first.status_code == 200, first.text
+    return httpx.post(decode.url + "/v1/completions", json={**body, "max_tokens": 8, "kv_transfer_params": first.json()["kv_transfer_params"]}, timeout=60)
 
 
 # --- the judge itself

@@ -106,6 +106,11 @@ std::string kv_pairs_metrics(const std::vector<PairStats>& pairs,
   metrics
       .gauge("pdjob_kv_waits_alive", "Prompts that will be fetched when there are rows for them.")
       .set(static_cast<double>(stats.waits_alive));
+  metrics
+      .counter("pdjob_kv_fingerprints_refused_total",
+               "Decode workers whose link was refused, because their model, weights or build are "
+               "others. 0 in a job that works.")
+      .add(static_cast<double>(stats.fingerprints_refused));
   for (const PairStats& pair : pairs) {
     add_pair(metrics, pair);
   }

@@ -149,6 +149,7 @@ TEST(LinkHandshake, MismatchNamesTheFieldWithBothValues) {
   EXPECT_EQ(talk.initiator.error().message,
             "KV fingerprint differs in kv_type: sender 'f16', receiver 'q8_0'");
   EXPECT_EQ(talk.acceptor_outcome, Outcome::kFailed);
+  EXPECT_TRUE(talk.acceptor.differs());
 }
 
 TEST(LinkHandshake, AbsentFieldsDiffer) {

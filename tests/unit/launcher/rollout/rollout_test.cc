@@ -139,12 +139,24 @@ struct RolloutTest : testing::Test {
         {.engine_id = fleet.routers.front().engine_id, .epoch = core.epoch(), .running = running}});
   }
   // The worker serves as another engine with these weights.
-  void serves(const std::string& name, const std::string& version = "step-1") {
+  void serves(const std::string& name, const std::string& version = "step-1",
+              const std::string& digest = "d1") {
     at(name).engine_id += "x";
     at(name).state = ProcessState::kReady;
     at(name).version = version;
-    at(name).digest = "d1";
+    at(name).digest = digest;
     see();
+  }
+  // A whole update.
+  void complete(const std::string& version, const std::string& digest) {
+    const uint64_t id = update(version, "/w/" + version + ".gguf");
+    all_prepared(digest);
+    applies();
+    for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+      serves(name, version, digest);
+    }
+    EXPECT_EQ(status_of(id), 200);
+    EXPECT_EQ(core.weights().version, version);
   }
   void all_leave() {
     for (WorkerSeen& worker : fleet.workers) {
@@ -368,6 +380,79 @@ TEST_F(RolloutTest, AVersionThatNamesOtherWeightsIsRefused) {
   EXPECT_EQ(status_of(update("default")), 400);
   EXPECT_EQ(status_of(update("step-1", "")), 400);
   EXPECT_EQ(status_of(order({.kind = OrderKind::kRename})), 400);
+}
+
+TEST_F(RolloutTest, AVersionOfTheFleetsPastNamesNoOtherWeights) {
+  complete("step-1", "d1");
+  complete("step-2", "d2");
+  const uint64_t other = update("step-1", "/w/other.gguf");
+  all_prepared("d3");
+  EXPECT_EQ(status_of(other), 400);
+  EXPECT_EQ(core.weights().version, "step-2");
+  EXPECT_FALSE(core.closed());
+  EXPECT_EQ(status_of(order({.kind = OrderKind::kRename, .version = "step-1"})), 400);
+  complete("step-1", "d1");  // The same weights may come back under their name.
+}
+
+TEST_F(RolloutTest, AWeightsVersionIsRememberedByTheNextLauncher) {
+  complete("step-1", "d1");
+  complete("step-2", "d2");
+  const std::vector<NamedWeights> versions = core.record().versions;
+  ASSERT_EQ(versions.size(), 3U);  // With "default".
+  EXPECT_EQ(versions[1], (NamedWeights{"step-1", "d1"}));
+}
+
+TEST_F(RolloutTest, OnlySoManyVersionsAreRemembered) {
+  for (size_t i = 0; i < kVersionsKept + 5; ++i) {
+    complete("step-" + std::to_string(i), "d" + std::to_string(i));
+  }
+  EXPECT_EQ(core.record().versions.size(), kVersionsKept);
+  EXPECT_EQ(core.record().versions.front().first, "step-5");
+}
+
+TEST_F(RolloutTest, WeightsWithoutANameGetAFreeOne) {
+  complete("update-2", "d1");
+  const uint64_t unnamed = update("");
+  all_prepared("d2");
+  applies();
+  for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+    serves(name, "update-3", "d2");
+  }
+  EXPECT_EQ(status_of(unnamed), 200);
+  EXPECT_EQ(core.weights().version, "update-3");
+}
+
+TEST_F(RolloutTest, AnOrderThatHasChangedNothingYetCanBeCancelled) {
+  const auto cancel = [this] { return order({.kind = OrderKind::kCancel}); };
+  EXPECT_EQ(status_of(cancel()), 200) << "no order runs";
+  const uint64_t reads = update();
+  EXPECT_EQ(status_of(cancel()), 200);
+  EXPECT_EQ(status_of(reads), 409);
+  EXPECT_TRUE(told<net::PrepareWeights>("prefill-0").back().path.empty()) << "dropped";
+  const uint64_t closes = update();
+  all_prepared();
+  applies(3);
+  ASSERT_STREQ(core.phase(), "closing");
+  EXPECT_EQ(status_of(cancel()), 200);
+  EXPECT_EQ(status_of(closes), 409);
+  EXPECT_FALSE(core.closed());
+  const uint64_t applied = update();
+  all_prepared();
+  applies();
+  ASSERT_STREQ(core.phase(), "applying");
+  EXPECT_EQ(status_of(cancel()), 409);
+  for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
+    serves(name);
+  }
+  EXPECT_EQ(status_of(applied), 200);
+}
+
+TEST_F(RolloutTest, AClosingPauseThatIsCancelledOpens) {
+  const uint64_t waits = pause(PauseMode::kWait);
+  applies(2);
+  EXPECT_EQ(status_of(order({.kind = OrderKind::kCancel})), 200);
+  EXPECT_EQ(status_of(waits), 409);
+  EXPECT_FALSE(core.closed());
 }
 
 TEST_F(RolloutTest, TheSameBytesWithoutAVersionChangeNothing) {

@@ -44,6 +44,7 @@ Ledger full_ledger() {
           .config_text = "name: j\n",
           .stopping = true,
           .planned = true,
+          .rollout = {.updates = 2, .versions = {{"default", "d0"}, {"step-1", "d1"}}},
           .plan_nodes = {{.name = "local", .host = "127.0.0.1", .cores = 2, .gpus = {"0"}}},
           .job = {.ready = true,
                   .incarnations_made = 7,

@@ -61,6 +61,42 @@ TEST(ControlWords, VllmsAndPrimeRlsCallsAreOrders) {
             "/w/b.gguf");
 }
 
+std::string done_of(std::string_view path) {
+  const auto parsed = parse_control("POST", path, "", "{}");
+  const auto* nothing = std::get_if<ControlNoOp>(&parsed);
+  return nothing == nullptr ? "" : control_done(nothing->message).body;
+}
+
+TEST(ControlWords, StepsThatOneOrderMakesForItselfAreDone) {
+  for (const char* path : {"/begin_weight_update", "/end_weight_update", "/post_process_weights"}) {
+    EXPECT_EQ(done_of(path),
+              R"({"success":true,"message":"nothing to do: POST /update_weights_from_disk is a )"
+              R"(whole update"})");
+  }
+}
+
+TEST(ControlWords, CallsThatPdjobLacksAreRefusedWithTheReason) {
+  for (const char* path : {"/destroy_weights_update_group", "/update_weights_from_ipc",
+                           "/pull_weights", "/areal_update_weights_xccl"}) {
+    EXPECT_EQ(refusal_of("POST", path, "{}"),
+              "400 pdjob takes weights from disk only: POST /update_weights_from_disk");
+  }
+  EXPECT_EQ(refusal_of("POST", "/init_broadcaster", "{}").substr(0, 4), "404 ")
+      << "prime-rl goes on without a broadcaster after a 404 only";
+  EXPECT_NE(refusal_of("POST", "/load_lora_adapter", "{}").find("LoRA"), std::string::npos);
+}
+
+TEST(ControlWords, ArealsCallsAreOrders) {
+  EXPECT_EQ(order_of("POST", "/areal_pause_generation", "{}").mode, PauseMode::kAbort);
+  EXPECT_EQ(order_of("POST", "/areal_continue_generation", "{}").kind, OrderKind::kResume);
+  EXPECT_EQ(order_of("POST", "/areal_update_weights", R"({"model_path":"/w/a.gguf"})").path,
+            "/w/a.gguf");
+}
+
+TEST(ControlWords, AnOrderCanBeCancelled) {
+  EXPECT_EQ(order_of("POST", "/v1/rl/cancel", "").kind, OrderKind::kCancel);
+}
+
 TEST(ControlWords, AVersionMayBeANumber) {
   EXPECT_EQ(order_of("POST", "/v1/rl/update", R"({"path":"a.gguf","version":12})").version, "12");
   EXPECT_EQ(order_of("POST", "/v1/rl/update", R"({"path":"a.gguf","version":null})").version, "");

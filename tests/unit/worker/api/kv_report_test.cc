@@ -45,6 +45,9 @@ TEST(KvReport, CountsEachPairUnderItsLabels) {
 
 TEST(KvReport, SaysNothingOfPairsThatAreForgotten) {
   EXPECT_EQ(kv_pairs_metrics({}, {}).find("pdjob_kv_link"), std::string::npos);
+  EXPECT_NE(kv_pairs_metrics({}, {.fingerprints_refused = 2})
+                .find("pdjob_kv_fingerprints_refused_total 2"),
+            std::string::npos);
   EXPECT_EQ(kv_pairs_json({}), "[]");
 }
 
