@@ -129,6 +129,8 @@ class Engine {
   // sequence, at most config().batch_tokens tokens in total, rows fit. Fails with kOverloaded if
   // there are no cells: the caller's bookkeeping has a bug, or the cache is broken.
   virtual Status step(std::span<const StepItem> items) = 0;
+  // Whether the last step computed with threads that other engines lent, so its time says little.
+  virtual bool borrowed() const { return false; }
   // Returns the logits of `sequence` from the last step. Requires: its item had wants_logits. Valid
   // until the next step.
   virtual std::span<const float> logits(SequenceId sequence) const = 0;

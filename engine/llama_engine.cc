@@ -237,6 +237,7 @@ class LlamaEngine final : public Engine {
   }
 
   Status step(std::span<const StepItem> items) override;
+  bool borrowed() const override { return borrowed_; }
   std::span<const float> logits(SequenceId sequence) const override;
   uint32_t length(SequenceId sequence) const override { return lengths_[index(sequence)]; }
   Status reserve(SequenceId sequence, uint32_t rows) override;
@@ -284,6 +285,7 @@ class LlamaEngine final : public Engine {
   ThreadsPtr threads_before_;
   ThreadsPtr threads_;
   uint32_t threads_made_ = 0;  // Of threads_.
+  bool borrowed_ = false;
   ContextPtr context_;
   std::vector<KvRegion> regions_;
   std::vector<uint32_t> lengths_;
@@ -448,7 +450,9 @@ Status LlamaEngine::fill_batch(std::span<const StepItem> items) {
 Status LlamaEngine::step(std::span<const StepItem> items) {
   PDJOB_TRY_STATUS(fill_batch(items));
   if (board_) {
-    use_threads(board_->begin_step(real_now()));
+    const uint32_t threads = board_->begin_step(real_now());
+    borrowed_ = threads > config_.threads;
+    use_threads(threads);
   }
   const int32_t code = llama_decode(context_.get(), batch_.inner());
   // A GPU may still be computing. The rows must be final, because a transfer may move them at once.

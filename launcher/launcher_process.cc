@@ -33,6 +33,7 @@
 #include "launcher/job_run.h"
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
+#include "launcher/job_stragglers.h"
 #include "launcher/nodes.h"
 #include "launcher/plan/gpu_shares.h"
 #include "launcher/plan/launch_plan.h"
@@ -235,6 +236,8 @@ class LauncherProcess final : JobRunner::Observer {
         runner_(loop, cluster, runner_options(config, plan_, run, control_key), *this),
         scaling_(loop, runner_, config, plan_,
                  [this](const std::string& line) { terminal_.say(line); }),
+        stragglers_(loop, runner_, config.launcher.stragglers,
+                    [this](const std::string& line) { scaling_.note(line); }),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {
     if (config_.mode == Mode::kRollout) {
@@ -263,12 +266,13 @@ class LauncherProcess final : JobRunner::Observer {
     AdminPages pages{
         .status_json = [this] { return status_json(view()); },
         .status_text = [this] { return status_text(view()); },
-        .nodes_json = [this] { return nodes_json(plan_.job, cluster_.nodes(), job()); },
-        .nodes_text = [this] { return nodes_text(cluster_.nodes(), job()); },
+        .nodes_json =
+            [this] { return nodes_json(plan_.job, cluster_.nodes(), job(), loop_.now()); },
+        .nodes_text = [this] { return nodes_text(cluster_.nodes(), job(), loop_.now()); },
         .plan_json = [this] { return plan_.to_json(); },
         .metrics =
             [this] {
-              return job_metrics(job()) + (rollout_ ? rollout_metrics(rollout_->core()) : "");
+              return job_metrics(view()) + (rollout_ ? rollout_metrics(rollout_->core()) : "");
             },
         .ready = [this] { return job().state() == JobState::kReady; },
         .owner_key = runner_.owner_key(),
@@ -326,7 +330,12 @@ class LauncherProcess final : JobRunner::Observer {
 
   const Job& job() const { return runner_.job(); }
   JobView view() const {
-    return {.plan = plan_, .job = job(), .launcher_pid = getpid(), .url = url_, .now = loop_.now()};
+    return {.plan = plan_,
+            .job = job(),
+            .launcher_pid = getpid(),
+            .url = url_,
+            .now = loop_.now(),
+            .slowness = [this](std::string_view name) { return stragglers_.slowness(name); }};
   }
 
   // The workers' keys; only the owner of the job can read them.
@@ -452,6 +461,7 @@ class LauncherProcess final : JobRunner::Observer {
   const std::string control_key_;
   JobRunner runner_;
   JobScaling scaling_;
+  JobStragglers stragglers_;
   std::optional<JobRollout> rollout_;  // Of a rollout job.
   net::StopSignals signals_;
   std::unique_ptr<net::ControlServer> control_;  // Until the runner starts.

@@ -66,6 +66,16 @@ std::string labels_text(const Node& node) {
   return joined(words);
 }
 
+// For how long placement prefers other nodes.
+Duration avoided(const Node& node, const Job& job, Instant now) {
+  return job.trust().trusted_at(node.name, now) - now;
+}
+
+std::string avoided_text(Duration duration) {
+  const auto seconds = duration / std::chrono::seconds(1);
+  return seconds == 0 ? "-" : "for " + std::to_string(seconds) + " s";
+}
+
 void append_strings(JsonWriter& json, const std::vector<std::string>& texts) {
   json.begin_array();
   for (const std::string& text : texts) {
@@ -74,7 +84,7 @@ void append_strings(JsonWriter& json, const std::vector<std::string>& texts) {
   json.end_array();
 }
 
-void append_node(JsonWriter& json, const Node& node, const Job& job) {
+void append_node(JsonWriter& json, const Node& node, const Job& job, Instant now) {
   const Use use = use_of(node, job);
   json.begin_object();
   json.key("name").string(node.name);
@@ -85,6 +95,7 @@ void append_node(JsonWriter& json, const Node& node, const Job& job) {
   json.key("cores_free").integer(free_cores(node, use));
   json.key("memory_bytes").integer(node.memory_bytes);
   json.key("routers_only").boolean(node.routers_only);
+  json.key("avoided_seconds").integer(avoided(node, job, now) / std::chrono::seconds(1));
   json.key("labels").begin_object();
   for (const auto& [key, value] : node.labels) {
     json.key(key).string(value);
@@ -108,27 +119,30 @@ void append_node(JsonWriter& json, const Node& node, const Job& job) {
 
 }  // namespace
 
-std::string nodes_text(const std::vector<Node>& nodes, const Job& job) {
+std::string nodes_text(const std::vector<Node>& nodes, const Job& job, Instant now) {
   std::vector<std::vector<std::string>> table = {{"NODE", "CLUSTER", "HOST", "CORES", "FREE",
-                                                  "MEMORY", "GPUS", "FREE", "LABELS", "PROCESSES"}};
+                                                  "MEMORY", "GPUS", "FREE", "LABELS", "AVOIDED",
+                                                  "PROCESSES"}};
   for (const Node& node : nodes) {
     const Use use = use_of(node, job);
     table.push_back({node.name, node.cluster, node.host, std::to_string(node.cores),
                      std::to_string(free_cores(node, use)), gib(node.memory_bytes),
                      std::to_string(node.gpus.size()), std::to_string(free_gpus(node, use)),
-                     labels_text(node), joined(use.processes)});
+                     labels_text(node), avoided_text(avoided(node, job, now)),
+                     joined(use.processes)});
   }
   return format_table(table);
 }
 
-std::string nodes_json(const std::string& name, const std::vector<Node>& nodes, const Job& job) {
+std::string nodes_json(const std::string& name, const std::vector<Node>& nodes, const Job& job,
+                       Instant now) {
   std::string text;
   JsonWriter json(text);
   json.begin_object();
   json.key("job").string(name);
   json.key("nodes").begin_array();
   for (const Node& node : nodes) {
-    append_node(json, node, job);
+    append_node(json, node, job, now);
   }
   json.end_array();
   json.end_object();

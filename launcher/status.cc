@@ -1,6 +1,7 @@
 #include "launcher/status.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,13 @@ std::string url_of(const Process& process, const LaunchPlan& plan) {
   return port == 0 ? "-" : "http://" + net::HttpAddress{.host = host, .port = port}.to_string();
 }
 
-std::string state_text(const Process& process) {
-  return std::string(to_string(process.state)) + (process.suspected ? " (silent)" : "");
+std::string state_text(const Process& process, double slowness) {
+  constexpr double kWorthSaying = 1.5;
+  char slow[32] = "";
+  if (slowness >= kWorthSaying) {
+    std::snprintf(slow, sizeof slow, " (%.1f x slower)", slowness);
+  }
+  return std::string(to_string(process.state)) + (process.suspected ? " (silent)" : "") + slow;
 }
 
 std::string load_text(const Process& process) {
@@ -58,6 +64,8 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
   json.key("restarts").integer(process.restarts);
   json.key("crashes").integer(process.crashes);
   json.key("hangs").integer(process.hangs);
+  json.key("replacements").integer(process.replacements);
+  json.key("slowness").number(view.slowness(process.name));
   json.key("last_exit").string(process.last_exit);
   json.key("seconds_in_state").number(seconds(view.now - process.since));
   json.key("load").begin_object();
@@ -91,11 +99,11 @@ std::string status_text(const JobView& view) {
     table.front().insert(table.front().begin() + 1, "MODEL");
   }
   for (const Process& process : view.job.processes()) {
-    table.push_back({process.name, to_string(process.role), state_text(process),
-                     duration_text(view.now - process.since),
-                     process.pid == 0 ? "-" : std::to_string(process.pid),
-                     std::to_string(process.restarts), url_of(process, view.plan),
-                     load_text(process)});
+    table.push_back(
+        {process.name, to_string(process.role), state_text(process, view.slowness(process.name)),
+         duration_text(view.now - process.since),
+         process.pid == 0 ? "-" : std::to_string(process.pid), std::to_string(process.restarts),
+         url_of(process, view.plan), load_text(process)});
     if (view.plan.several_models()) {
       table.back().insert(table.back().begin() + 1, process.model.empty() ? "-" : process.model);
     }
@@ -154,7 +162,8 @@ std::string progress_line(const Job& job) {
 }
 
 // Made anew each time, because processes come and go.
-std::string job_metrics(const Job& job) {
+std::string job_metrics(const JobView& view) {
+  const Job& job = view.job;
   Metrics metrics;
   metrics.gauge("pdjob_job_ready", "1 once the job is ready, until it drains.")
       .set(job.state() == JobState::kReady ? 1 : 0);
@@ -174,6 +183,25 @@ std::string job_metrics(const Job& job) {
                  "Times that the process had work and made no progress for progress_timeout.",
                  labels)
         .add(process.hangs);
+    metrics
+        .counter("pdjob_process_replacements_total",
+                 "Times that the process was replaced because it was slower than its peers.",
+                 labels)
+        .add(process.replacements);
+    metrics
+        .gauge("pdjob_process_slowness",
+               "At least so many times as long as most of its group the worker takes for the same "
+               "work. 0: unknown.",
+               labels)
+        .set(view.slowness(process.name));
+  }
+  for (const auto& [node, level] : job.trust().levels(view.now)) {
+    metrics
+        .gauge("pdjob_node_distrust",
+               "Above 0 while other nodes are preferred, because processes died or were slow on "
+               "this one.",
+               {{"node", node}})
+        .set(level);
   }
   return metrics.text();
 }

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "launcher/job/job.h"
 #include "launcher/plan/launch_plan.h"
 
 namespace pdjob::launcher {
+
+// Of a worker, as launcher/scaling/stragglers.h says.
+using Slowness = std::function<double(std::string_view worker)>;
 
 struct JobView {
   const LaunchPlan& plan;
@@ -15,6 +20,7 @@ struct JobView {
   int64_t launcher_pid = 0;
   std::string url;  // The address that clients use.
   Instant now{};
+  Slowness slowness = [](std::string_view) { return 0.0; };
 };
 
 std::string status_text(const JobView& view);
@@ -23,6 +29,6 @@ std::string status_json(const JobView& view);
 std::string progress_line(const Job& job);
 
 // The same facts as Prometheus text.
-std::string job_metrics(const Job& job);
+std::string job_metrics(const JobView& view);
 
 }  // namespace pdjob::launcher

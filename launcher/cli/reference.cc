@@ -86,8 +86,13 @@ std::string of_routers() {
 std::string of_batches() { return batch::BatchMetrics().text({}); }
 
 std::string of_launchers() {
-  const Job job({{.name = "router-0", .role = net::Role::kRouter}}, {}, "");
-  return job_metrics(job) + rollout_metrics(Rollout({}, {}, {}, 1));
+  const LaunchPlan plan;
+  Job job({{.name = "router-0", .role = net::Role::kRouter}}, {}, "",
+          {.nodes = {{.name = "node-0"}}, .groups = {}, .weights = {}, .record = {}});
+  std::vector<Effect> effects;
+  job.step(NodeBlamed{"node-0"}, Instant(), effects);
+  return job_metrics({.plan = plan, .job = job, .url = ""}) +
+         rollout_metrics(Rollout({}, {}, {}, 1));
 }
 
 }  // namespace

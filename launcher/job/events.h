@@ -67,6 +67,15 @@ struct RoleChangeAsked {
   std::string name;
   net::Role role = net::Role::kBoth;
 };
+// The same, but it starts again with its role, on the node that is best for it then. Its node is
+// trusted less. Ignored unless it serves.
+struct ReplaceAsked {
+  std::string name;
+};
+// What runs there is slow: other nodes are preferred for a while.
+struct NodeBlamed {
+  std::string name;
+};
 // All workers are to serve with these weights. `prepared`: by engine id, the order that prepared
 // them there; 0: the worker keeps its weights under another name. Other workers start again. No
 // worker with other weights is a member from now on.
@@ -95,7 +104,7 @@ struct NodeLost {
 using Event =
     std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived, ProbeSucceeded,
                  ProbeFailed, StopAsked, TimePassed, ProcessAdded, RetireAsked, RoleChangeAsked,
-                 NodeJoined, NodeLost, ProcessSeen, WeightsChosen>;
+                 NodeJoined, NodeLost, ProcessSeen, WeightsChosen, ReplaceAsked, NodeBlamed>;
 
 // --- effects, to be executed in order
 

@@ -200,6 +200,35 @@ void Job::on(const RoleChangeAsked& event, Turn& turn) {
   }
 }
 
+void Job::on(const ReplaceAsked& event, Turn& turn) {
+  Process* const process = find_mutable(event.name);
+  if (process != nullptr && runs() && process->serving() && process->fate == Fate::kRestart &&
+      !process->is_router() && !process->is_batch()) {
+    process->next_role = process->role;
+    process->keeps_model = false;
+    process->weights_order = 0;
+    process->next_version.clear();
+    process->moves = true;
+    process->replacements += 1;
+    blame(process->place.node, NodeTrust::kSlow, turn);
+    dismiss(*process, Fate::kChangeRole, turn);
+  }
+}
+
+void Job::on(const NodeBlamed& event, Turn& turn) { blame(event.name, NodeTrust::kSlow, turn); }
+
+void Job::blame(const std::string& node, double weight, Turn& turn) {
+  if (placement_.has(node)) {
+    trust_.blame(node, weight, turn.now);
+  }
+}
+
+bool Job::has_room_elsewhere(const Process& process, Instant now) const {
+  return places_ &&
+         placement_.has_room_elsewhere(process.demand, process.place.node,
+                                       trust_.level(process.place.node, now), trust_.levels(now));
+}
+
 // Each worker leaves and comes back as another engine: KV of the old weights has no peer then.
 void Job::on(const WeightsChosen& event, Turn& turn) {
   if (!runs()) {
@@ -301,6 +330,7 @@ void Job::on(const NodeJoined& event, Turn& turn) {
 }
 
 void Job::on(const NodeLost& event, Turn& turn) {
+  blame(event.name, NodeTrust::kDeath, turn);
   placement_.remove(event.name);
   for (auto row = processes_.begin(); row != processes_.end();) {
     Process& process = *row++;  // It may be removed.
@@ -331,16 +361,28 @@ void Job::on(const Started&, Turn& turn) {
 }
 
 // While it adopts, only a node that has joined is one.
-bool Job::find_place(Process& process) {
+bool Job::find_place(Process& process, Instant now) {
   if (places_ && process.place.node.empty() && !adopting()) {
-    process.place = placement_.take(process.demand).value_or(Choice{}).place;
+    const TrustLevels levels = trust_.levels(now);
+    process.place = placement_.take(process.demand, {.levels = &levels}).value_or(Choice{}).place;
   }
   return !places_ || (!process.place.node.empty() && !absent_.contains(process.place.node));
 }
 
+// A router's door and the files of the Batch API are on its node.
+bool Job::should_move(const Process& process, Instant now) const {
+  const uint32_t level = trust_.level(process.place.node, now);
+  return level > 0 && !process.is_router() && !process.is_batch() && !adopting() &&
+         placement_.has_room_elsewhere(process.demand, process.place.node, level - 1,
+                                       trust_.levels(now));
+}
+
 // Without a place it waits for a node.
 void Job::start(Process& process, Turn& turn) {
-  if (find_place(process)) {
+  if (std::exchange(process.moves, false) || should_move(process, turn.now)) {
+    give_back_place(process);
+  }
+  if (find_place(process, turn.now)) {
     supervision_.start(process, turn);
     if (!process.is_router() && !process.is_batch()) {
       std::get<Spawn>(turn.effects.back()).weights = weights_;
@@ -375,7 +417,7 @@ void Job::start_waiting(Turn& turn) {
   for (size_t g = next_group(counts); g < counts.size(); g = next_group(counts)) {
     std::deque<Process*>& queue = waiting[g];
     Process& process = *queue.front();
-    const bool placed = find_place(process);
+    const bool placed = find_place(process, turn.now);
     if (placed) {
       ++counts[g].placed;
       start(process, turn);
@@ -416,6 +458,9 @@ void Job::on(const ProcessSeen& event, Turn& turn) {
 
 void Job::died(Process& process, const std::string& how, net::LossCause cause, Turn& turn) {
   by_incarnation_.erase(process.incarnation.value);
+  if (process.fate == Fate::kRestart && !process.is_router() && !process.is_batch()) {
+    blame(process.place.node, NodeTrust::kDeath, turn);
+  }
   supervision_.died(process, how, cause, turn);
   ended(process, turn);
 }

@@ -47,6 +47,7 @@
 #include "launcher/job/supervision.h"
 #include "launcher/job/wakeups.h"
 #include "launcher/placement/node.h"
+#include "launcher/placement/node_trust.h"
 #include "launcher/placement/placement.h"
 
 namespace pdjob::launcher {
@@ -98,6 +99,11 @@ class Job {
   // How many more such processes the nodes have room for, up to `enough`; all of them if the nodes
   // are unknown.
   uint64_t room(const Demand& demand, uint64_t enough = limits::kWorkersMax) const;
+  // The node where it runs; null: it has none, or nodes are unknown.
+  const Node* node_of(const Process& process) const { return placement_.node(process.place.node); }
+  // Whether a node that is not trusted less than its own has room for it.
+  bool has_room_elsewhere(const Process& process, Instant now) const;
+  const NodeTrust& trust() const { return trust_; }
   // Says, for people, what is missing for one more such process; empty: there is room.
   std::string lack(const Demand& demand) const;
 
@@ -120,6 +126,8 @@ class Job {
   void on(const NodeLost& event, Turn& turn);
   void on(const ProcessSeen& event, Turn& turn);
   void on(const WeightsChosen& event, Turn& turn);
+  void on(const ReplaceAsked& event, Turn& turn);
+  void on(const NodeBlamed& event, Turn& turn);
 
   void take(const JobRecord& record);
   void begin_adoption(Turn& turn);
@@ -134,7 +142,10 @@ class Job {
   void start(Process& process, Turn& turn);
   void start_waiting(Turn& turn);
   // Its place, or another one if it has none; false: it must wait for a node.
-  bool find_place(Process& process);
+  bool find_place(Process& process, Instant now);
+  void blame(const std::string& node, double weight, Turn& turn);
+  // Its node is trusted less than another one with room.
+  bool should_move(const Process& process, Instant now) const;
   void give_back_place(Process& process);
   void change_demand(Process& process);
   bool may_wait(const Process& process) const;
@@ -179,6 +190,7 @@ class Job {
   std::unordered_map<std::string_view, Row> by_name_;  // Names of the processes themselves.
   std::unordered_map<uint64_t, Process*> by_incarnation_;
   Placement placement_;
+  NodeTrust trust_;
   Supervision supervision_;
   MembershipLog membership_;
   Probing probing_;

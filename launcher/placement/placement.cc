@@ -16,6 +16,11 @@ bool admits(const NodeShare& share, const Demand& demand, const Placement::Terms
          (terms.overcommit ? share.lack(demand) : share.shortfall(demand)).none();
 }
 
+uint32_t level_of(const std::string& node, const TrustLevels* levels) {
+  const auto level = levels == nullptr ? TrustLevels::const_iterator() : levels->find(node);
+  return levels == nullptr || level == levels->end() ? 0 : level->second;
+}
+
 // The position in a Rank says what is compared there.
 Reason reason_at(size_t position, const Demand& demand, bool tight) {
   const bool pack = demand.arrange == Arrange::kPack;
@@ -23,12 +28,14 @@ Reason reason_at(size_t position, const Demand& demand, bool tight) {
     case 0:
       return Reason::kOthersAreFull;
     case 1:
-      return Reason::kSameCluster;
+      return Reason::kTrusted;
     case 2:
-      return Reason::kLeavesGpus;
+      return Reason::kSameCluster;
     case 3:
-      return tight ? Reason::kTightest : pack ? Reason::kBesideModel : Reason::kFewestOfGroup;
+      return Reason::kLeavesGpus;
     case 4:
+      return tight ? Reason::kTightest : pack ? Reason::kBesideModel : Reason::kFewestOfGroup;
+    case 5:
       return Reason::kKvStays;
     default:
       return tight ? Reason::kTightest : Reason::kMostCores;
@@ -52,6 +59,8 @@ const char* to_string(Reason reason) {
   switch (reason) {
     case Reason::kOthersAreFull:
       return "others are full";
+    case Reason::kTrusted:
+      return "others failed lately";
     case Reason::kSameCluster:
       return "its model is in this cluster";
     case Reason::kLeavesGpus:
@@ -91,6 +100,20 @@ const Placement::Row* Placement::find(const std::string& node) const {
 
 Placement::Row* Placement::find(const std::string& node) {
   return const_cast<Row*>(std::as_const(*this).find(node));
+}
+
+const Node* Placement::node(const std::string& name) const {
+  const Row* const row = find(name);
+  return row == nullptr ? nullptr : &row->share.node();
+}
+
+bool Placement::has_room_elsewhere(const Demand& demand, const std::string& node,
+                                   uint32_t level_max, const TrustLevels& levels) const {
+  return std::ranges::any_of(rows_, [&](const Row& row) {
+    const std::string& name = row.share.node().name;
+    return name != node && level_of(name, &levels) <= level_max && row.share.accepted_by(demand) &&
+           row.share.lack(demand).none();
+  });
 }
 
 void Placement::add(const Node& node) {
@@ -165,13 +188,14 @@ std::map<std::string, int64_t, std::less<>> Placement::relatives_by_cluster(size
 
 // Smaller is better. reason_at() names the positions.
 Placement::Rank Placement::rank(const Row& row, size_t kind, int64_t relatives_in_cluster,
-                                bool tight) const {
+                                const Terms& terms) const {
   const Demand& demand = kinds_[kind].demand;
+  const int64_t distrust = level_of(row.share.node().name, terms.levels);
   const int64_t strained = row.share.shortfall(demand).none() ? 0 : 1;
   const auto gpus_free = static_cast<int64_t>(row.share.gpus_free());
   const int64_t gpus_wasted = demand.gpus == 0 ? gpus_free : 0;
-  if (tight) {
-    return {strained, 0, gpus_wasted, gpus_free, 0, row.share.cores_free()};
+  if (terms.tight) {
+    return {strained, distrust, 0, gpus_wasted, gpus_free, 0, row.share.cores_free()};
   }
   const auto sum = [&](const std::vector<size_t>& kinds) {
     int64_t total = 0;
@@ -183,9 +207,13 @@ Placement::Rank Placement::rank(const Row& row, size_t kind, int64_t relatives_i
   const int64_t own = row.counts[kind];
   const bool pack = demand.arrange == Arrange::kPack;
   const int64_t lonely = sum(kinds_[kind].partners) > own ? 0 : 1;
-  return {strained,          -relatives_in_cluster,
-          gpus_wasted,       pack ? -sum(kinds_[kind].relatives) : own,
-          pack ? 0 : lonely, -row.share.cores_free()};
+  return {strained,
+          distrust,
+          -relatives_in_cluster,
+          gpus_wasted,
+          pack ? -sum(kinds_[kind].relatives) : own,
+          pack ? 0 : lonely,
+          -row.share.cores_free()};
 }
 
 std::optional<Choice> Placement::take(const Demand& demand, const Terms& terms) {
@@ -200,7 +228,7 @@ std::optional<Choice> Placement::take(const Demand& demand, const Terms& terms) 
       continue;
     }
     const auto near = relatives.find(row.share.node().cluster);
-    const Rank own = rank(row, kind, near == relatives.end() ? 0 : near->second, terms.tight);
+    const Rank own = rank(row, kind, near == relatives.end() ? 0 : near->second, terms);
     if (own < first) {
       second = std::exchange(first, own);
       best = &row;

@@ -16,12 +16,14 @@
 #include "launcher/placement/demand.h"
 #include "launcher/placement/node.h"
 #include "launcher/placement/node_share.h"
+#include "launcher/placement/node_trust.h"
 
 namespace pdjob::launcher {
 
 // What made a node better than the next best one, in the order in which nodes are compared.
 enum class Reason {
   kOthersAreFull,  // They would have to overcommit.
+  kTrusted,        // Processes died or were slow on the others lately (node_trust.h).
   kSameCluster,    // More workers of its model are in this cluster.
   kLeavesGpus,     // It needs no GPU, and others may.
   kFewestOfGroup,  // Arrange::kSpread.
@@ -46,6 +48,8 @@ class Placement {
     bool overcommit = true;         // Where nodes allow it.
     bool tight = false;             // Leaves little over; other preferences do not count.
     std::string_view cluster = {};  // Only there; empty: anywhere.
+    // A node with a higher level is taken only if those with a lower one have no room.
+    const TrustLevels* levels = nullptr;
   };
 
   explicit Placement(const std::vector<Node>& nodes);
@@ -55,6 +59,11 @@ class Placement {
   // What ran there is forgotten.
   void remove(const std::string& node);
   bool has(const std::string& node) const { return find(node) != nullptr; }
+  // Null: unknown.
+  const Node* node(const std::string& name) const;
+  // Whether another node with at most this level has room.
+  bool has_room_elsewhere(const Demand& demand, const std::string& node, uint32_t level_max,
+                          const TrustLevels& levels) const;
 
   // Takes the best place; empty: no node has room.
   std::optional<Choice> take(const Demand& demand, const Terms& terms);
@@ -88,14 +97,14 @@ class Placement {
     std::vector<int64_t> counts;  // By kind.
     std::vector<char> accepted;   // By kind.
   };
-  using Rank = std::array<int64_t, 6>;
+  using Rank = std::array<int64_t, 7>;
 
   const Row* find(const std::string& node) const;
   Row* find(const std::string& node);
   // There are few: the groups of a job.
   size_t kind_of(const Demand& demand);
   std::map<std::string, int64_t, std::less<>> relatives_by_cluster(size_t kind) const;
-  Rank rank(const Row& row, size_t kind, int64_t relatives_in_cluster, bool tight) const;
+  Rank rank(const Row& row, size_t kind, int64_t relatives_in_cluster, const Terms& terms) const;
   void count(Row& row, size_t kind, int64_t change);
   // The row's processes count for another cluster; empty: for none.
   void move_counts(const Row& row, const std::string& to);

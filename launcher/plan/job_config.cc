@@ -79,6 +79,8 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
                     "all the same."},
             {1, 1000});
       });
+  in.section("stragglers", {.doc = "When a worker that is slower than its peers is replaced."},
+             [&](ConfigReader& section) { read(section, config.stragglers); });
   in.path(
       "state_dir", config.state_dir,
       {.doc = "Holds one folder per job. Default: pdjob in $XDG_STATE_HOME or in ~/.local/state."});

@@ -39,6 +39,7 @@ struct LauncherConfig {
   Duration progress_timeout = std::chrono::minutes(2);
   Duration orphan_timeout{};
   RestartConfig restart;
+  StragglerConfig stragglers;
   std::string state_dir;  // Absolute.
   std::string log_dir;    // Empty: `logs` in the job's folder in state_dir.
 };

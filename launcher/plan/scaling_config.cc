@@ -10,6 +10,12 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+namespace {
+
+constexpr double kFactorMin = 1.5;
+
+}  // namespace
+
 void read(ConfigReader& in, GroupScaling& config) {
   in.section(
       "scaling",
@@ -51,6 +57,19 @@ void check(ConfigReader& in, const std::string& section, uint32_t workers,
                      " to " + std::to_string(config.workers_max) + ", got " +
                      std::to_string(workers));
   }
+}
+
+void read(ConfigReader& in, StragglerConfig& config) {
+  in.field("factor", config.factor,
+           {.doc = "A worker that takes so many times longer than most of its group for the same "
+                   "work is drained and replaced. 0: never. Workers of a model and role are "
+                   "compared if their nodes are alike, and if three or more of them have work."},
+           {0.0, 1000.0});
+  if (config.factor > 0 && config.factor < kFactorMin) {
+    in.fail("factor", "must be 0, or at least 1.5: equal workers differ by less");
+  }
+  in.field("after", config.after, {.doc = "It must have been so slow for so long."},
+           {seconds(2), hours(24)});
 }
 
 void read(ConfigReader& in, JobScalingConfig& config) {

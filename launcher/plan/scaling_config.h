@@ -1,5 +1,5 @@
 // The configuration of the autoscaler: how many workers a group may have, and what it should hold.
-// Value.
+// Also when a slow worker is replaced. Values.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,16 @@ struct JobScalingConfig {
   Duration zero_after{};  // Without requests for so long, all workers end. Zero: never.
 };
 
+// When a worker that computes slower than its peers is replaced (launcher/scaling/stragglers.h).
+struct StragglerConfig {
+  double factor = 3;                         // So many times slower; 0: never.
+  Duration after = std::chrono::minutes(1);  // For so long.
+
+  bool on() const { return factor > 0; }
+};
+
+// Declares the keys of `launcher.stragglers`.
+void read(ConfigReader& in, StragglerConfig& config);
 // Declares the keys of `prefill.scaling` and `decode.scaling`.
 void read(ConfigReader& in, GroupScaling& config);
 void check(ConfigReader& in, const std::string& section, uint32_t workers,

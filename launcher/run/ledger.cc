@@ -68,7 +68,8 @@ bool makes_an_engine(const Effect& effect) {
 // Another launcher would take the process for a member that serves, although it has left.
 bool lets_a_process_leave(const Event& event) {
   return std::holds_alternative<RetireAsked>(event) ||
-         std::holds_alternative<RoleChangeAsked>(event);
+         std::holds_alternative<RoleChangeAsked>(event) ||
+         std::holds_alternative<ReplaceAsked>(event);
 }
 
 }  // namespace

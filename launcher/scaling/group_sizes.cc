@@ -180,9 +180,10 @@ GroupProgress GroupSizes::progress(const SizedGroup& group, const Job& job) cons
       ++progress.serving;
       continue;
     }
-    wait_for(process->name + (changes_role(*process)
-                                  ? " changes its role"
-                                  : " is " + std::string(to_string(process->state))));
+    wait_for(process->name + (!changes_role(*process)
+                                  ? " is " + std::string(to_string(process->state))
+                              : process->next_role == process->role ? " starts again"
+                                                                    : " changes its role"));
     if (process->state == ProcessState::kWaiting && !changes_role(*process)) {
       progress.trouble =
           process->name + " waits for a node with room: " + job.lack(process->demand);

@@ -62,6 +62,25 @@ struct WorkerEntry {
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 
+// Steps of an engine that can be compared with those of another one: their time, and all that it
+// grows with. Totals since the engine started.
+struct StepTotals {
+  uint64_t us = 0;
+  uint64_t steps = 0;
+  uint64_t tokens = 0;     // Computed.
+  uint64_t rows_read = 0;  // Each token reads the KV rows before it in its sequence.
+  uint64_t outputs = 0;    // Rows of logits.
+
+  void add(const StepTotals& other) {
+    us += other.us;
+    steps += other.steps;
+    tokens += other.tokens;
+    rows_read += other.rows_read;
+    outputs += other.outputs;
+  }
+  friend bool operator==(const StepTotals&, const StepTotals&) = default;
+};
+
 // Load of a worker, in tokens and rows rather than in requests.
 struct WorkerLoad {
   uint32_t requests_running = 0;
@@ -85,6 +104,7 @@ struct WorkerLoad {
   uint64_t ttft_count = 0;
   uint64_t itl_sum_us = 0;
   uint64_t itl_count = 0;
+  StepTotals steps;  // Of an embedded engine only.
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
 };
 

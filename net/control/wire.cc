@@ -59,6 +59,11 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
   codec.value(load.ttft_count);
   codec.value(load.itl_sum_us);
   codec.value(load.itl_count);
+  codec.value(load.steps.us);
+  codec.value(load.steps.steps);
+  codec.value(load.steps.tokens);
+  codec.value(load.steps.rows_read);
+  codec.value(load.steps.outputs);
 }
 
 template <class Codec>

@@ -92,7 +92,7 @@ mutant(probing_never_ends everyday launcher/job/probing.cc "member->in_flight -=
 mutant(placement_on_lost_node cluster launcher/placement/placement.cc "rows_.erase(rows_.begin() + (row - rows_.data()));" "")
 mutant(placement_promises_twice cluster launcher/placement/placement.cc "(terms.overcommit ? share.lack(demand) : share.shortfall(demand)).none()" "true")
 mutant(placement_ignores_labels cluster launcher/placement/placement.cc "row.accepted.push_back(static_cast<char>(row.share.accepted_by(demand)));" "row.accepted.push_back(1);")
-mutant(job_forgets_waiting cluster launcher/job/job.cc "const bool placed = find_place(process);" "const bool placed = false;")
+mutant(job_forgets_waiting cluster launcher/job/job.cc "const bool placed = find_place(process, turn.now);" "const bool placed = false;")
 mutant(node_share_keeps_promise cluster launcher/placement/node_share.cc "cores_used_ -= demand.cores;" "")
 mutant(agent_ignores_silence machines launcher/agents/agent_session.cc "if (state_ == State::kServing && turn.now >= heard_ + lease_) {" "if (false) {")
 mutant(agent_orphaned_for_ever machines launcher/agents/agent_session.cc "if (state_ == State::kOrphaned && turn.now >= orphan_until_) {" "if (false) {")

@@ -966,7 +966,8 @@ net::WorkerLoad OpenaiApi::load() {
           .ttft_sum_us = us(ttft_.sum),
           .ttft_count = ttft_.count,
           .itl_sum_us = us(itl_.sum),
-          .itl_count = itl_.count};
+          .itl_count = itl_.count,
+          .steps = work_.steps};
 }
 
 }  // namespace pdjob::worker

@@ -290,8 +290,12 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
   std::vector<engine::StepItem> items;
   items.reserve(effect.items.size());
   size_t tokens = 0;
+  net::StepTotals totals{.steps = 1};
   for (const BatchItem& item : effect.items) {
     tokens += item.count;
+    totals.rows_read += uint64_t{item.count} * engine_.length(item.sequence) +
+                        uint64_t{item.count} * (item.count - 1) / 2;
+    totals.outputs += item.samples > 0 ? 1 : 0;
     const Live& live = live_.at(item.request);
     // Reused rows belong to the tokens before `first`.
     PDJOB_CHECK(!item.prompt || engine_.length(item.sequence) == item.first, item.sequence,
@@ -304,13 +308,19 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
   options_.before_step(tokens);
   const Instant began = now();
   const Status done = engine_.step(items);
-  work_.busy += now() - began;
+  const Duration took = now() - began;
+  work_.busy += took;
   if (!done) {
     log::error("engine step failed: " + done.error().message);
     events.emplace_back(StepFailed{done.error()});
     return;
   }
   work_.tokens += tokens;
+  if (!engine_.borrowed()) {
+    totals.us = static_cast<uint64_t>(took / std::chrono::microseconds(1));
+    totals.tokens = tokens;
+    work_.steps.add(totals);
+  }
   StepFinished outcome;
   for (const BatchItem& item : effect.items) {
     if (item.samples > 0) {

@@ -20,6 +20,7 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
+#include "net/control/message.h"
 
 namespace pdjob::worker {
 
@@ -228,6 +229,8 @@ struct CoreLoad {
 struct EngineWork {
   uint64_t tokens = 0;  // Of prompts, and generated ones.
   Duration busy{};      // In steps.
+  // Only steps that succeeded, and that computed with the engine's own threads.
+  net::StepTotals steps;
 };
 
 class WorkerCore {

@@ -84,14 +84,25 @@ TEST_F(StatusTest, OfSeveralModelsItSaysWhoseEachWorkerIs) {
             std::string::npos);
 }
 
+TEST_F(StatusTest, ShowsHowMuchSlowerThanItsPeersAWorkerIs) {
+  JobView seen = view(seconds(0));
+  seen.slowness = [](std::string_view name) { return name == "decode-0" ? 3.25 : 1.4; };
+  EXPECT_NE(status_text(seen).find("starting (3.2 x slower)"), std::string::npos)
+      << status_text(seen);
+  EXPECT_EQ(status_text(seen).find("1.4 x"), std::string::npos);
+  EXPECT_NE(status_json(seen).find(R"("slowness":3.25)"), std::string::npos) << status_json(seen);
+  EXPECT_NE(job_metrics(seen).find(R"(pdjob_process_slowness{name="decode-0",role="both"} 3.25)"),
+            std::string::npos);
+}
+
 TEST_F(StatusTest, MetricsCountRestartsOnceEach) {
-  EXPECT_NE(job_metrics(job_).find("pdjob_job_ready 0"), std::string::npos);
+  EXPECT_NE(job_metrics(view(seconds(0))).find("pdjob_job_ready 0"), std::string::npos);
   tell(ProcessExited{{2}, "exit code 1"});
   job_.step(TimePassed{}, start_ + seconds(1), effects_);
   for (int scrape = 0; scrape < 2; ++scrape) {
-    EXPECT_NE(
-        job_metrics(job_).find(R"(pdjob_process_restarts_total{name="decode-0",role="both"} 1)"),
-        std::string::npos);
+    EXPECT_NE(job_metrics(view(seconds(0)))
+                  .find(R"(pdjob_process_restarts_total{name="decode-0",role="both"} 1)"),
+              std::string::npos);
   }
 }
 

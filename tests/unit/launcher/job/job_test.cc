@@ -16,6 +16,7 @@ namespace pdjob::launcher {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::minutes;
 using std::chrono::seconds;
 
 const JobTiming kTiming{.start_timeout = seconds(60),
@@ -1494,6 +1495,103 @@ TEST(Job, AnExitToldAfterItsNodeWasLostCountsOnce) {
   EXPECT_EQ(world.process("prefill-0").last_exit, "node a is lost: no answer");
 }
 
+// --- nodes that are not trusted
+
+class TrustWorld : public World {
+ public:
+  explicit TrustWorld(uint32_t cores_of_b)
+      : World({{"router-0", net::Role::kRouter, "", {}, {.node = "a"}},
+               {"prefill-0", net::Role::kPrefill, "", {.cores = 1}, {.node = "a"}},
+               {"decode-0", net::Role::kDecode, "", {.cores = 1}, {.node = "a"}}},
+              {.nodes = {{.name = "a", .cores = 4}, {.name = "b", .cores = cores_of_b}}}) {}
+
+  // Returns the node where it starts again.
+  std::string dies(const std::string& name) {
+    crash_process(name);
+    pass(seconds(10));
+    return process(name).place.node;
+  }
+};
+
+TEST(Job, AProcessThatDiesAgainAndAgainStartsOnAnotherNode) {
+  TrustWorld world(4);
+  world.make_ready();
+  EXPECT_EQ(world.dies("prefill-0"), "a");
+  EXPECT_EQ(world.dies("prefill-0"), "a");
+  EXPECT_EQ(world.dies("prefill-0"), "b");
+  EXPECT_EQ(world.process("decode-0").place.node, "a") << "what runs stays";
+  EXPECT_EQ(world.dies("decode-0"), "b") << "the node is not trusted, whoever died there";
+  EXPECT_EQ(world.dies("router-0"), "a") << "its door is there";
+  world.pass(minutes(60));
+  EXPECT_EQ(world.dies("prefill-0"), "b");
+  EXPECT_EQ(world.dies("prefill-0"), "b");
+  EXPECT_EQ(world.dies("prefill-0"), "a") << "it is trusted again";
+}
+
+TEST(Job, TheOnlyNodeWithRoomIsNeverRefused) {
+  TrustWorld world(0);
+  world.make_ready();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(world.dies("prefill-0"), "a");
+    EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kStarting);
+  }
+}
+
+TEST(Job, WhereAllNodesAreEquallyBadAProcessStays) {
+  TrustWorld world(4);
+  world.make_ready();
+  world.tell(NodeBlamed{"a"});
+  world.tell(NodeBlamed{"b"});
+  EXPECT_EQ(world.dies("prefill-0"), "a");
+}
+
+TEST(Job, AReplacedWorkerFinishesItsRequestsAndStartsOnAnotherNode) {
+  TrustWorld world(4);
+  world.make_ready();
+  const std::string before = world.process("decode-0").engine_id;
+  world.tell(ReplaceAsked{"decode-0"});
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kDraining);
+  ASSERT_NE(world.last<Send>(), nullptr);
+  const auto drains = world.all<Send>();
+  EXPECT_TRUE(std::ranges::any_of(drains, [](const Send& send) {
+    const auto* drain = std::get_if<net::Drain>(&send.message);
+    return send.peer == "decode-0" && drain != nullptr && drain->next.engine_id.empty();
+  }));
+  EXPECT_TRUE(world.all<SendSignal>().empty());
+  world.tell(MessageArrived{"decode-0", net::Drained{}});
+  world.exit_process("decode-0", "exit code 0");
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kStarting);
+  EXPECT_EQ(world.process("decode-0").role, net::Role::kDecode);
+  EXPECT_EQ(world.process("decode-0").place.node, "b");
+  EXPECT_NE(world.process("decode-0").engine_id, before);
+  EXPECT_EQ(world.process("decode-0").replacements, 1U);
+  EXPECT_EQ(world.process("decode-0").last_exit, "") << "it was asked to end";
+  EXPECT_EQ(world.job.trust().level("a", world.now), 1U);
+}
+
+TEST(Job, AReplacedWorkerStaysOnTheOnlyNodeWithRoom) {
+  TrustWorld world(0);
+  world.make_ready();
+  world.tell(ReplaceAsked{"decode-0"});
+  world.exit_process("decode-0", "exit code 0");
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kStarting);
+  EXPECT_EQ(world.process("decode-0").place.node, "a");
+  EXPECT_FALSE(world.job.has_room_elsewhere(world.process("decode-0"), world.now));
+}
+
+TEST(Job, OnlyAWorkerThatServesIsReplaced) {
+  TrustWorld world(4);
+  world.make_ready();
+  world.tell(RetireAsked{"decode-0"});
+  world.tell(ReplaceAsked{"decode-0"});
+  world.exit_process("decode-0", "exit code 0");
+  EXPECT_EQ(world.job.find("decode-0"), nullptr);
+  world.tell(ReplaceAsked{"nobody"});
+  world.crash_process("prefill-0");
+  world.tell(ReplaceAsked{"prefill-0"});
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kBackoff);
+}
+
 // For any order of any events: the job never wedges or busy-waits, and stops when told.
 TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
@@ -1506,7 +1604,13 @@ TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
       world.now += milliseconds(random.below(random.chance(0.1) ? 20000 : 300));
       world.routers_lie = true;
       world.router_confirms = random.chance(0.7);
-      switch (random.below(11)) {
+      switch (random.below(13)) {
+        case 11:
+          world.tell(ReplaceAsked{name});
+          break;
+        case 12:
+          world.tell(NodeBlamed{name});
+          break;
         case 9:
           world.beat_standing_still(name, seconds(random.below(200)));
           break;

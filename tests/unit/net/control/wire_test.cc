@@ -50,7 +50,8 @@ WorkerLoad worker_load() {
           .ttft_sum_us = 12,
           .ttft_count = 13,
           .itl_sum_us = 14,
-          .itl_count = 15};
+          .itl_count = 15,
+          .steps = {.us = 16, .steps = 17, .tokens = 18, .rows_read = 19, .outputs = 20}};
 }
 
 std::vector<Message> one_of_each() {
@@ -116,10 +117,10 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x0c\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x0d\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x0c\x00\x03\x00\x02\x00\x00\x00"
+  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x0d\x00\x03\x00\x02\x00\x00\x00"
                                                        "ab",
                                                        14));
 }

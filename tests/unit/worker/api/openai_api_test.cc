@@ -286,6 +286,21 @@ TEST_F(ContinuedStream, IsRefusedWhatNoEngineCanHaveGenerated) {
   EXPECT_EQ(status("[1]"), 400);
 }
 
+TEST_F(OpenaiApiTest, ItsLoadHasAllThatItsStepsDid) {
+  const std::string body =
+      R"({"prompt":"0123456789","max_tokens":5,"ignore_eos":true,"model":"fake"})";
+  ASSERT_EQ(ask("POST", "/v1/completions", body).status, 200);
+  turn_until([&] { return api_->load().kv_rows_used == 0; });
+  const net::StepTotals steps = api_->load().steps;
+  EXPECT_EQ(steps.tokens, 14U) << "the last one is not computed";
+  EXPECT_EQ(steps.tokens, api_->load().tokens_computed);
+  EXPECT_EQ(steps.rows_read, 14U * 13 / 2) << "each token reads all before it";
+  EXPECT_EQ(steps.outputs, 5U);
+  EXPECT_GE(steps.steps, 5U);
+  EXPECT_LE(steps.us, api_->load().busy_us);
+  EXPECT_GE(steps.us + steps.steps, api_->load().busy_us) << "each step is rounded down";
+}
+
 TEST_F(OpenaiApiTest, NamesAReplyAsTheRequestIsNamed) {
   const auto id_in = [&](std::string_view header) {
     const std::string body =

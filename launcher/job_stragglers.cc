@@ -1,0 +1,89 @@
+#include "launcher/job_stragglers.h"
+
+#include <chrono>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(500);
+
+// Nodes with other GPUs than their number tells apart have labels that do.
+std::string kind_of(const Node* node) {
+  if (node == nullptr) {
+    return "";
+  }
+  std::string kind =
+      node->cluster + " " + std::to_string(node->cores) + " " + std::to_string(node->gpus.size());
+  for (const auto& [key, value] : node->labels) {
+    kind += " " + key + "=" + value;
+  }
+  return kind;
+}
+
+// One that goes, comes or changes its role belongs to a group that is not whole.
+std::vector<PeerGroup> groups_of(const Job& job) {
+  std::map<std::pair<net::Role, std::string>, PeerGroup> groups;
+  for (const Process& process : job.processes()) {
+    if (process.is_router() || process.is_batch()) {
+      continue;
+    }
+    PeerGroup& group =
+        groups
+            .try_emplace({process.role, process.model},
+                         PeerGroup{.name = process.model + " " + net::to_string(process.role),
+                                   .whole = true,
+                                   .workers = {}})
+            .first->second;
+    const bool serves = process.state == ProcessState::kReady && process.fate == Fate::kRestart &&
+                        !process.suspected;
+    group.whole = group.whole && serves;
+    if (serves) {
+      group.workers.push_back({.name = process.name,
+                               .engine_id = process.engine_id,
+                               .node = process.place.node,
+                               .kind = kind_of(job.node_of(process)),
+                               .steps = process.load.steps});
+    }
+  }
+  std::vector<PeerGroup> list;
+  for (auto& [key, group] : groups) {
+    list.push_back(std::move(group));
+  }
+  return list;
+}
+
+}  // namespace
+
+JobStragglers::JobStragglers(net::Loop& loop, JobRunner& runner, const StragglerConfig& config,
+                             std::function<void(const std::string&)> say)
+    : loop_(loop), runner_(runner), stragglers_(config), say_(std::move(say)) {
+  if (config.on()) {
+    tick_ = loop_.call_at(loop_.now() + kTick, [this] { tick(); });
+  }
+}
+
+JobStragglers::~JobStragglers() { loop_.cancel(tick_); }
+
+void JobStragglers::tick() {
+  const Instant now = loop_.now();
+  tick_ = loop_.call_at(now + kTick, [this] { tick(); });
+  const Job& job = runner_.job();
+  if (job.state() != JobState::kReady || job.adopting() || !stragglers_.due(now)) {
+    return;
+  }
+  const auto has_room_elsewhere = [&](const std::string& worker) {
+    return job.has_room_elsewhere(*job.find(worker), now);
+  };
+  for (const SlowWorker& slow : stragglers_.step(groups_of(job), now, has_room_elsewhere)) {
+    say_(slow.name + " " + slow.reason +
+         (slow.replace ? ": it is drained, and a new process takes its place\n"
+                       : ". No other node has room, so it stays\n"));
+    runner_.submit(slow.replace ? Event(ReplaceAsked{slow.name}) : Event(NodeBlamed{slow.node}));
+  }
+}
+
+}  // namespace pdjob::launcher
