@@ -24,6 +24,7 @@
 #include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/clusters/local_cluster.h"
+#include "launcher/dashboard/link_watch.h"
 #include "launcher/job/job.h"
 #include "launcher/job_clusters.h"
 #include "launcher/job_folder.h"
@@ -235,6 +236,7 @@ class LauncherProcess final : JobRunner::Observer {
         runner_(loop, cluster, runner_options(config, plan_, run, control_key), *this),
         scaling_(loop, runner_, config, plan_,
                  [this](const std::string& line) { terminal_.say(line); }),
+        links_(loop, [this] { return watched_workers(); }),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {
     if (config_.mode == Mode::kRollout) {
@@ -280,6 +282,7 @@ class LauncherProcess final : JobRunner::Observer {
         .scale_json = [this] { return scaling_.json(); },
         .scale_text = [this] { return scaling_.text(); },
         .explain = [this] { return scaling_.explain(); },
+        .links_json = [this] { return links_.look(); },
         .rollout_json = {},
         .rollout_text = {},
         .scale = [this](std::string_view sizes) { return scaling_.order(sizes); }};
@@ -327,6 +330,21 @@ class LauncherProcess final : JobRunner::Observer {
   const Job& job() const { return runner_.job(); }
   JobView view() const {
     return {.plan = plan_, .job = job(), .launcher_pid = getpid(), .url = url_, .now = loop_.now()};
+  }
+
+  // The workers that can tell their KV links.
+  std::vector<WatchedWorker> watched_workers() const {
+    std::vector<WatchedWorker> workers;
+    for (const Process& process : job().processes()) {
+      if (process.serving() && !process.is_router() && !process.is_batch() &&
+          !process.is_foreign()) {
+        workers.push_back({.name = process.name,
+                           .engine_id = process.engine_id,
+                           .address = {.host = process.entry.host, .port = process.entry.port},
+                           .key = runner_.worker_key(process.name)});
+      }
+    }
+    return workers;
   }
 
   // The workers' keys; only the owner of the job can read them.
@@ -452,6 +470,7 @@ class LauncherProcess final : JobRunner::Observer {
   const std::string control_key_;
   JobRunner runner_;
   JobScaling scaling_;
+  LinkWatch links_;
   std::optional<JobRollout> rollout_;  // Of a rollout job.
   net::StopSignals signals_;
   std::unique_ptr<net::ControlServer> control_;  // Until the runner starts.
