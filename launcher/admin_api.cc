@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/parse_number.h"
+#include "launcher/dashboard/dashboard.h"
 #include "net/http/http_client.h"
 
 namespace pdjob::launcher {
@@ -71,11 +72,24 @@ void AdminApi::answer(net::ExchangeId id, const net::HttpRequest& request,
 }
 
 void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
-  if (request.method == "POST" && request.path == "/scale") {
+  if (!names_this_machine(request.header("host"))) {
+    server_->reply(id, 403, kText, "ask 127.0.0.1, localhost or [::1]\n");
+  } else if (request.method == "POST" && request.path == "/scale") {
     take_sizes(id, request);
   } else if (request.method != "GET") {
     server_->reply(id, 405, kText, "only GET, and POST /scale\n");
-  } else if (request.path == "/status") {
+  } else if (const auto file = dashboard_file(request.path)) {
+    server_->reply(id, 200, file->content_type, file->text, dashboard_headers());
+  } else if (!answer_page(id, request)) {
+    server_->reply(id, 404, kText,
+                   "here are: / (the dashboard) /status /nodes /scale /rollout /links /explain "
+                   "/plan /metrics /health /logs?process=NAME; /status, /nodes, /scale and "
+                   "/rollout are text with ?as=text\n");
+  }
+}
+
+bool AdminApi::answer_page(net::ExchangeId id, const net::HttpRequest& request) {
+  if (request.path == "/status") {
     answer(id, request, pages_.status_json, pages_.status_text);
   } else if (request.path == "/nodes") {
     answer(id, request, pages_.nodes_json, pages_.nodes_text);
@@ -83,6 +97,8 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
     answer(id, request, pages_.scale_json, pages_.scale_text);
   } else if (request.path == "/rollout" && pages_.rollout_json) {
     answer(id, request, pages_.rollout_json, pages_.rollout_text);
+  } else if (request.path == "/links") {
+    server_->reply(id, 200, kJson, pages_.links_json());
   } else if (request.path == "/explain") {
     server_->reply(id, 200, kText, pages_.explain());
   } else if (request.path == "/logs") {
@@ -95,11 +111,9 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
     const bool ready = pages_.ready();
     server_->reply(id, ready ? 200 : 503, kText, ready ? "ready\n" : "not ready\n");
   } else {
-    server_->reply(id, 404, kText,
-                   "here are: /status /nodes /scale /rollout /explain /plan /metrics /health "
-                   "/logs?process=NAME; /status, "
-                   "/nodes, /scale and /rollout are text with ?as=text\n");
+    return false;
   }
+  return true;
 }
 
 }  // namespace pdjob::launcher

@@ -1,7 +1,8 @@
-// AdminApi: the launcher's own HTTP server: /status, /nodes, /scale and /rollout (text with
-// ?as=text), /plan, /explain, /metrics, /health, /logs?process=NAME&from=BYTE, and POST /scale. It
-// listens on loopback only. Logs and orders want the key that only the job's owner can read; all
-// else is for everybody on the machine. Loop-bound.
+// AdminApi: the launcher's own HTTP server: the dashboard, /status, /nodes, /scale and /rollout
+// (text with ?as=text), /links, /plan, /explain, /metrics, /health, /logs?process=NAME&from=BYTE,
+// and POST /scale. It listens on loopback only, and refuses requests that name another host. Logs
+// and orders want the key that only the job's owner can read; all else is for everybody on the
+// machine. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@ struct AdminPages {
   std::function<std::string()> scale_json;
   std::function<std::string()> scale_text;
   std::function<std::string()> explain;
+  std::function<std::string()> links_json;  // Of the dashboard's link watch.
   // Of a rollout job; otherwise empty.
   std::function<std::string()> rollout_json;
   std::function<std::string()> rollout_text;
@@ -58,6 +60,8 @@ class AdminApi final : net::HttpHandler {
   // Two forms of one page.
   void answer(net::ExchangeId id, const net::HttpRequest& request,
               const std::function<std::string()>& json, const std::function<std::string()>& text);
+  // False: there is no such page.
+  bool answer_page(net::ExchangeId id, const net::HttpRequest& request);
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
   void on_client_gone(net::ExchangeId /*id*/) override {}
 

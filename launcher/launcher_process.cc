@@ -24,6 +24,7 @@
 #include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/clusters/local_cluster.h"
+#include "launcher/dashboard/link_watch.h"
 #include "launcher/job/job.h"
 #include "launcher/job_clusters.h"
 #include "launcher/job_folder.h"
@@ -238,6 +239,7 @@ class LauncherProcess final : JobRunner::Observer {
                  [this](const std::string& line) { terminal_.say(line); }),
         stragglers_(loop, runner_, config.launcher.stragglers,
                     [this](const std::string& line) { scaling_.note(line); }),
+        links_(loop, [this] { return watched_workers(); }),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {
     if (config_.mode == Mode::kRollout) {
@@ -284,6 +286,7 @@ class LauncherProcess final : JobRunner::Observer {
         .scale_json = [this] { return scaling_.json(); },
         .scale_text = [this] { return scaling_.text(); },
         .explain = [this] { return scaling_.explain(); },
+        .links_json = [this] { return links_.look(); },
         .rollout_json = {},
         .rollout_text = {},
         .scale = [this](std::string_view sizes) { return scaling_.order(sizes); }};
@@ -336,6 +339,21 @@ class LauncherProcess final : JobRunner::Observer {
             .url = url_,
             .now = loop_.now(),
             .slowness = [this](std::string_view name) { return stragglers_.slowness(name); }};
+  }
+
+  // The workers that can tell their KV links.
+  std::vector<WatchedWorker> watched_workers() const {
+    std::vector<WatchedWorker> workers;
+    for (const Process& process : job().processes()) {
+      if (process.serving() && !process.is_router() && !process.is_batch() &&
+          !process.is_foreign()) {
+        workers.push_back({.name = process.name,
+                           .engine_id = process.engine_id,
+                           .address = {.host = process.entry.host, .port = process.entry.port},
+                           .key = runner_.worker_key(process.name)});
+      }
+    }
+    return workers;
   }
 
   // The workers' keys; only the owner of the job can read them.
@@ -462,6 +480,7 @@ class LauncherProcess final : JobRunner::Observer {
   JobRunner runner_;
   JobScaling scaling_;
   JobStragglers stragglers_;
+  LinkWatch links_;
   std::optional<JobRollout> rollout_;  // Of a rollout job.
   net::StopSignals signals_;
   std::unique_ptr<net::ControlServer> control_;  // Until the runner starts.

@@ -92,7 +92,8 @@ ROOMS = {
     "launcher/ray": "placement plan job clusters",
     "launcher/agents": "placement plan job clusters",
     "launcher/run": "placement plan job rollout clusters agents",
-    "launcher": "view placement plan job scaling rollout clusters agents run ray",
+    "launcher/dashboard": "",
+    "launcher": "view placement plan job scaling rollout clusters agents run ray dashboard",
     "launcher/look": "view plan clusters .",
     "launcher/cli": "plan clusters agents run look .",
 }

@@ -1,0 +1,58 @@
+#include "launcher/dashboard/dashboard.h"
+
+#include <algorithm>
+#include <array>
+
+namespace pdjob::launcher {
+namespace {
+
+struct Shipped {
+  std::string_view name;
+  std::string_view text;
+};
+constexpr Shipped kShipped[] = {
+#include "launcher/dashboard/shipped_texts.inc"
+};
+
+std::string_view text_of(std::string_view name) {
+  return std::ranges::find(kShipped, name, &Shipped::name)->text;
+}
+
+}  // namespace
+
+std::optional<DashboardFile> dashboard_file(std::string_view path) {
+  if (path == "/") {
+    return DashboardFile{"text/html; charset=utf-8", text_of("page.html")};
+  }
+  if (path == "/dashboard.css") {
+    return DashboardFile{"text/css; charset=utf-8", text_of("page.css")};
+  }
+  if (path == "/dashboard.js") {
+    return DashboardFile{"text/javascript; charset=utf-8", text_of("page.js")};
+  }
+  return std::nullopt;
+}
+
+const std::vector<std::pair<std::string, std::string>>& dashboard_headers() {
+  static const std::vector<std::pair<std::string, std::string>> headers = {
+      {"Content-Security-Policy",
+       "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
+       "data:; "
+       "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+      {"X-Content-Type-Options", "nosniff"},
+      {"Referrer-Policy", "no-referrer"},
+      {"Cross-Origin-Resource-Policy", "same-origin"},
+      {"Cache-Control", "no-cache"}};
+  return headers;
+}
+
+bool names_this_machine(std::string_view host_header) {
+  const bool has_port =
+      host_header.find(':') != std::string_view::npos && !host_header.ends_with(']');
+  const std::string_view host =
+      has_port ? host_header.substr(0, host_header.rfind(':')) : host_header;
+  constexpr std::array<std::string_view, 4> kNames = {"", "127.0.0.1", "localhost", "[::1]"};
+  return std::ranges::find(kNames, host) != kNames.end();
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,56 @@
+"""The dashboard's files and pages over HTTP. tests/peers/test_dashboard_in_browser.py looks at them in a browser."""
+
+import http.client
+import json
+
+import httpx
+import pytest
+
+from conftest import eventually, running_job
+
+
+@pytest.fixture(scope="module")
+def job(folder):
+    with running_job(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(job):
+    (found,) = job.folder.glob("state/*/launcher.json")
+    return "http://" + json.loads(found.read_text())["admin"]
+
+
+def test_the_page_comes_whole_with_a_strict_policy(admin):
+    for path, kind, word in (("/", "text/html", "<main"), ("/dashboard.js", "text/javascript", "'use strict'"), ("/dashboard.css", "text/css", ":root")):
+        reply = httpx.get(admin + path)
+        assert reply.status_code == 200 and reply.headers["content-type"].startswith(kind) and word in reply.text
+        policy = reply.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';")
+        assert "unsafe" not in policy and "frame-ancestors 'none'" in policy
+        assert reply.headers["x-content-type-options"] == "nosniff"
+    assert httpx.post(admin + "/").status_code == 405
+
+
+def test_another_sites_name_does_not_lead_here(admin):
+    """A page of another site that points its name at 127.0.0.1 (DNS rebinding) reads nothing."""
+    host, port = admin.removeprefix("http://").split(":")
+    for name, status in (("evil.example", 403), ("localhost", 200), (f"127.0.0.1:{port}", 200)):
+        for path in ("/status", "/", "/links"):
+            connection = http.client.HTTPConnection(host, int(port), timeout=30)
+            connection.request("GET", path, headers={"Host": name})
+            assert connection.getresponse().status == status, (name, path)
+            connection.close()
+
+
+def test_links_show_what_has_moved(job, admin):
+    reply = httpx.post(job.url + "/v1/completions", json={"model": "smollm2", "prompt": "One, two, three,", "max_tokens": 4}, timeout=60)
+    assert reply.status_code == 200
+
+    def moved():
+        for worker in httpx.get(admin + "/links").json()["workers"]:
+            if any(link["direction"] == "receives" and link["bytes"] > 0 and link["state"] == "open" for link in worker["links"]):
+                return worker["name"] == "decode-0"
+        return False
+
+    eventually(moved, 30, "links of the decode worker")
