@@ -4,7 +4,8 @@
 //   trace_simulation FILE [--OPTION VALUE]...
 //
 //   --job LIST        what is compared, once for each job: prefill=3,decode=1 or both=4. Further
-//                     words: chunk (tokens of prompts in a step), bypass (router.bypass_tokens),
+//                     words: chunk (tokens of prompts in a step), batch (all tokens in a step:
+//                     512), bypass (router.bypass_tokens),
 //                     waiting and even (router.decode_prefills), local (tokens of prompts in a
 //                     decode worker's step), spill (router.bypass_busy_requests)
 //   --rates LIST      multiples of the trace's own rate; a row for each
@@ -168,6 +169,8 @@ TraceJob job_of(const std::string& text, const Arguments& all) {
     } else if (key == "chunk") {
       job.prefill_config.chunk_tokens = value;
       job.decode_config.local_chunk_tokens = value;
+    } else if (key == "batch") {
+      job.engine.batch_tokens = value;
     } else if (key == "bypass") {
       job.router.bypass_tokens = value;
     } else if (key == "waiting") {

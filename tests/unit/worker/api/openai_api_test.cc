@@ -96,6 +96,14 @@ class OpenaiApiTest : public testing::Test {
   }
   ~OpenaiApiTest() override { thread_.stop(); }
 
+  void turn_until(const std::function<bool()>& done) {
+    const Instant patience = real_now() + kPatience;
+    while (!done() && real_now() < patience) {
+      EXPECT_EQ(ask("GET", "/health").status, 200);
+    }
+    EXPECT_TRUE(done());
+  }
+
   struct Reply {
     int status = 0;
     std::string head;
@@ -340,13 +348,6 @@ struct AbortedRequest : OpenaiApiTest {
     return R"({"input_ids":[1,2,3],"return_logprob":true,"sampling_params":)"
            R"({"temperature":0,"ignore_eos":true,"max_new_tokens":120},)" +
            fields + "}";
-  }
-  void turn_until(const std::function<bool()>& done) {
-    const Instant patience = real_now() + kPatience;
-    while (!done() && real_now() < patience) {
-      EXPECT_EQ(ask("GET", "/health").status, 200);
-    }
-    EXPECT_TRUE(done());
   }
   void expect_aborted(const Call& call) {
     EXPECT_EQ(call.reply.status, 200) << call.reply.body;
