@@ -91,7 +91,7 @@ void MergedMetrics::add_comment(std::string_view line, std::string& family) {
     }
     const std::string_view rest = line.substr(word.size());
     const std::string_view name = name_of(rest);
-    if (name.empty() || !rest.substr(name.size()).starts_with(' ') || !take(line.size())) {
+    if (name.empty() || !rest.substr(name.size()).starts_with(' ') || !take(line.size() + 1)) {
       return;
     }
     family = name;

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   launcher::MergedMetrics merged(kBytesMax);
   merged.add("d0", text);
   const std::string page = merged.text();
-  PDJOB_CHECK(page.size() <= kBytesMax + 2 * page.size() / 16 + 2);
+  PDJOB_CHECK(page.size() <= kBytesMax);
   launcher::MergedMetrics again(2 * kBytesMax + size);
   again.add("d1", page);
   PDJOB_CHECK(again.text().empty() == page.empty());
