@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kBodyBytesMax = 4096;  // Only sizes come in a body.
 constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kJson = "application/json";
+constexpr const char* kMetrics = "text/plain; version=0.0.4; charset=utf-8";
 }  // namespace
 
 Result<std::unique_ptr<AdminApi>> AdminApi::open(net::Loop& loop, const std::string& listen,
@@ -53,6 +54,29 @@ void AdminApi::answer_log(net::ExchangeId id, const net::HttpRequest& request) {
   });
 }
 
+AdminPages::TextDone AdminApi::reply_with_metrics(net::ExchangeId id) {
+  return [this, id](const Result<std::string>& page) {
+    if (page) {
+      return server_->reply(id, 200, kMetrics, *page);
+    }
+    const bool unknown = page.error().code == ErrorCode::kInvalidArgument;
+    server_->reply(id, unknown ? 404 : 503, kText, page.error().message + "\n");
+  };
+}
+
+void AdminApi::answer_metrics(net::ExchangeId id, const net::HttpRequest& request) {
+  constexpr std::string_view kName = "name=";
+  if (request.path == "/metrics") {
+    server_->reply(id, 200, kMetrics, pages_.metrics());
+  } else if (request.path == "/metrics/all") {
+    pages_.all_metrics(reply_with_metrics(id));
+  } else if (request.path == "/metrics/process" && request.query.starts_with(kName)) {
+    pages_.process_metrics(request.query.substr(kName.size()), reply_with_metrics(id));
+  } else {
+    server_->reply(id, 404, kText, "here are: /metrics /metrics/all /metrics/process?name=NAME\n");
+  }
+}
+
 void AdminApi::take_sizes(net::ExchangeId id, const net::HttpRequest& request) {
   if (!owner_.opens(request.header("authorization"))) {
     server_->reply(id, 401, kText, "orders want the key in launcher.json of the job's folder\n");
@@ -81,10 +105,11 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   } else if (const auto file = dashboard_file(request.path)) {
     server_->reply(id, 200, file->content_type, file->text, dashboard_headers());
   } else if (!answer_page(id, request)) {
-    server_->reply(id, 404, kText,
-                   "here are: / (the dashboard) /status /nodes /scale /rollout /links /explain "
-                   "/plan /metrics /health /logs?process=NAME; /status, /nodes, /scale and "
-                   "/rollout are text with ?as=text\n");
+    server_->reply(
+        id, 404, kText,
+        "here are: / (the dashboard) /status /nodes /scale /rollout /links /explain "
+        "/plan /metrics /metrics/all /sd /health /logs?process=NAME; /status, /nodes, /scale and "
+        "/rollout are text with ?as=text\n");
   }
 }
 
@@ -105,8 +130,12 @@ bool AdminApi::answer_page(net::ExchangeId id, const net::HttpRequest& request) 
     answer_log(id, request);
   } else if (request.path == "/plan") {
     server_->reply(id, 200, kJson, pages_.plan_json());
-  } else if (request.path == "/metrics") {
-    server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8", pages_.metrics());
+  } else if (request.path.starts_with("/metrics")) {
+    answer_metrics(id, request);
+  } else if (request.path == "/sd") {
+    const std::string_view host = request.header("host");
+    server_->reply(id, 200, kJson,
+                   pages_.discovery_json(host.empty() ? address() : std::string(host)));
   } else if (request.path == "/health") {
     const bool ready = pages_.ready();
     server_->reply(id, ready ? 200 : 503, kText, ready ? "ready\n" : "not ready\n");

@@ -1,8 +1,8 @@
 // AdminApi: the launcher's own HTTP server: the dashboard, /status, /nodes, /scale and /rollout
-// (text with ?as=text), /links, /plan, /explain, /metrics, /health, /logs?process=NAME&from=BYTE,
-// and POST /scale. It listens on loopback only, and refuses requests that name another host. Logs
-// and orders want the key that only the job's owner can read; all else is for everybody on the
-// machine. Loop-bound.
+// (text with ?as=text), /links, /plan, /explain, /metrics, /metrics/all,
+// /metrics/process?name=NAME, /sd, /health, /logs?process=NAME&from=BYTE, and POST /scale. It
+// listens on loopback only, and refuses requests that name another host. Logs and orders want the
+// key that only the job's owner can read; all else is for everybody on the machine. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,16 @@ struct AdminPages {
   std::function<std::string()> nodes_text;
   std::function<std::string()> plan_json;
   std::function<std::string()> metrics;
+  // Answers that may come later.
+  using TextDone = std::function<void(Result<std::string>)>;
+  std::function<void(TextDone)> all_metrics;
+  std::function<void(std::string_view process, TextDone)> process_metrics;
+  std::function<std::string(const std::string& address)> discovery_json;
   std::function<bool()> ready;
   std::string owner_key;
   // A piece of a process's log, now or later: the number of its first byte, a line break, and the
   // text. Without `from`: the end of the log.
-  using LogDone = std::function<void(Result<std::string>)>;
-  std::function<void(const std::string& process, std::optional<uint64_t> from, LogDone)> log;
+  std::function<void(const std::string& process, std::optional<uint64_t> from, TextDone)> log;
   std::function<std::string()> scale_json;
   std::function<std::string()> scale_text;
   std::function<std::string()> explain;
@@ -56,6 +60,8 @@ class AdminApi final : net::HttpHandler {
   explicit AdminApi(AdminPages pages) : pages_(std::move(pages)), owner_({pages_.owner_key}) {}
 
   void answer_log(net::ExchangeId id, const net::HttpRequest& request);
+  AdminPages::TextDone reply_with_metrics(net::ExchangeId id);
+  void answer_metrics(net::ExchangeId id, const net::HttpRequest& request);
   void take_sizes(net::ExchangeId id, const net::HttpRequest& request);
   // Two forms of one page.
   void answer(net::ExchangeId id, const net::HttpRequest& request,

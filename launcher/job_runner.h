@@ -87,6 +87,10 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   const Job& job() const { return job_; }
   // The API key of a worker's HTTP port; empty: it needs none.
   std::string worker_key(const std::string& name) const;
+  // Where the launcher reaches a process, and the key that it shows there. Requires: the process is
+  // one of the job's.
+  net::HttpAddress address_of(const std::string& name) const;
+  std::string shown_key(const std::string& name) const;
 
  private:
   using Runner = net::CoreRunner<JobRunner, Job, Event, Effect, TimePassed>;
@@ -124,8 +128,6 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void carry_out(const CloseDoors& effect);
   void carry_out(const Finish& effect) { observer_.on_finish(effect); }
 
-  net::HttpAddress address_of(const std::string& name) const;
-  std::string shown_key(const std::string& name) const;
   std::optional<uint64_t> kv_received_by(const std::string& name) const;
   std::string host_of(const std::string& node) const;
   // Each start of a process has keys of its own, which every launcher of the run can compute. An

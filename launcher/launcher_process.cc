@@ -35,6 +35,7 @@
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
 #include "launcher/job_stragglers.h"
+#include "launcher/metrics/job_scrape.h"
 #include "launcher/nodes.h"
 #include "launcher/plan/gpu_shares.h"
 #include "launcher/plan/launch_plan.h"
@@ -240,6 +241,7 @@ class LauncherProcess final : JobRunner::Observer {
         stragglers_(loop, runner_, config.launcher.stragglers,
                     [this](const std::string& line) { scaling_.note(line); }),
         links_(loop, [this] { return watched_workers(); }),
+        scrape_(loop, [this] { return scraped_processes(); }),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {
     if (config_.mode == Mode::kRollout) {
@@ -272,15 +274,21 @@ class LauncherProcess final : JobRunner::Observer {
             [this] { return nodes_json(plan_.job, cluster_.nodes(), job(), loop_.now()); },
         .nodes_text = [this] { return nodes_text(cluster_.nodes(), job(), loop_.now()); },
         .plan_json = [this] { return plan_.to_json(); },
-        .metrics =
-            [this] {
-              return job_metrics(view()) + (rollout_ ? rollout_metrics(rollout_->core()) : "");
+        .metrics = [this] { return own_metrics(); },
+        .all_metrics =
+            [this](AdminPages::TextDone done) { scrape_.all(own_metrics(), std::move(done)); },
+        .process_metrics = [this](
+                               std::string_view name,
+                               AdminPages::TextDone done) { scrape_.one(name, std::move(done)); },
+        .discovery_json =
+            [this](const std::string& address) {
+              return discovery_json(plan_.job, address, scraped_processes());
             },
         .ready = [this] { return job().state() == JobState::kReady; },
         .owner_key = runner_.owner_key(),
         .log =
             [this](const std::string& process, std::optional<uint64_t> from,
-                   AdminPages::LogDone done) {
+                   AdminPages::TextDone done) {
               read_log(process, from.value_or(kLogEnd), std::move(done));
             },
         .scale_json = [this] { return scaling_.json(); },
@@ -349,11 +357,29 @@ class LauncherProcess final : JobRunner::Observer {
           !process.is_foreign()) {
         workers.push_back({.name = process.name,
                            .engine_id = process.engine_id,
-                           .address = {.host = process.entry.host, .port = process.entry.port},
-                           .key = runner_.worker_key(process.name)});
+                           .address = runner_.address_of(process.name),
+                           .key = runner_.shown_key(process.name)});
       }
     }
     return workers;
+  }
+
+  std::vector<ScrapedProcess> scraped_processes() const {
+    std::vector<ScrapedProcess> processes;
+    for (const Process& process : job().processes()) {
+      if (process.serving() && process.entry.port != 0) {
+        const bool open = process.is_router() || process.is_batch();
+        processes.push_back({.name = process.name,
+                             .role = to_string(process.role),
+                             .address = runner_.address_of(process.name),
+                             .key = open ? "" : runner_.shown_key(process.name)});
+      }
+    }
+    return processes;
+  }
+
+  std::string own_metrics() const {
+    return job_metrics(job()) + (rollout_ ? rollout_metrics(rollout_->core()) : "");
   }
 
   // The workers' keys; only the owner of the job can read them.
@@ -371,7 +397,7 @@ class LauncherProcess final : JobRunner::Observer {
     return ok();
   }
 
-  void read_log(const std::string& process, uint64_t from, AdminPages::LogDone done) {
+  void read_log(const std::string& process, uint64_t from, AdminPages::TextDone done) {
     const auto piece_of = [](uint64_t begin, const std::string& text) {
       return std::to_string(begin) + "\n" + text;
     };
@@ -481,6 +507,7 @@ class LauncherProcess final : JobRunner::Observer {
   JobScaling scaling_;
   JobStragglers stragglers_;
   LinkWatch links_;
+  JobScrape scrape_;
   std::optional<JobRollout> rollout_;  // Of a rollout job.
   net::StopSignals signals_;
   std::unique_ptr<net::ControlServer> control_;  // Until the runner starts.

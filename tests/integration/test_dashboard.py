@@ -54,3 +54,22 @@ def test_links_show_what_has_moved(job, admin):
         return False
 
     eventually(moved, 30, "links of the decode worker")
+
+
+def test_one_page_and_one_list_have_the_metrics_of_all_processes(job, admin):
+    """What Prometheus reads: the list of targets, each target, and the page of the whole job."""
+    names = set(job.processes()) | {"launcher"}
+    targets = httpx.get(admin + "/sd").json()
+    assert {target["labels"]["process"] for target in targets} == names
+    for target in targets:
+        labels = target["labels"]
+        query = {"name": labels["__param_name"]} if "__param_name" in labels else {}
+        page = httpx.get(f"http://{target['targets'][0]}{labels['__metrics_path__']}", params=query)
+        assert page.status_code == 200 and "# TYPE pdjob_" in page.text, labels
+    page = httpx.get(admin + "/metrics/all").text
+    families = [line.split(" ")[2] for line in page.splitlines() if line.startswith("# TYPE ")]
+    assert len(families) == len(set(families)), "each family comes once"
+    for name in names - {"launcher"}:
+        assert f'pdjob_process_scraped{{process="{name}"}} 1' in page
+    assert 'pdjob_kv_rows_max{process="decode-0"}' in page and 'pdjob_process_up{process="launcher",name="decode-0",role="decode"} 1' in page
+    assert httpx.get(admin + "/metrics/process?name=nobody").status_code == 404

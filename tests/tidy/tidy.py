@@ -93,7 +93,8 @@ ROOMS = {
     "launcher/agents": "placement plan job clusters",
     "launcher/run": "placement plan job rollout clusters agents",
     "launcher/dashboard": "",
-    "launcher": "view placement plan job scaling rollout clusters agents run ray dashboard",
+    "launcher/metrics": "",
+    "launcher": "view placement plan job scaling rollout clusters agents run ray dashboard metrics",
     "launcher/look": "view plan clusters .",
     "launcher/cli": "plan clusters agents run look .",
 }
