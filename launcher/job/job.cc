@@ -208,7 +208,6 @@ void Job::on(const ReplaceAsked& event, Turn& turn) {
     process->keeps_model = false;
     process->weights_order = 0;
     process->next_version.clear();
-    process->moves = true;
     process->replacements += 1;
     blame(process->place.node, NodeTrust::kSlow, turn);
     dismiss(*process, Fate::kChangeRole, turn);
@@ -379,7 +378,7 @@ bool Job::should_move(const Process& process, Instant now) const {
 
 // Without a place it waits for a node.
 void Job::start(Process& process, Turn& turn) {
-  if (std::exchange(process.moves, false) || should_move(process, turn.now)) {
+  if (should_move(process, turn.now)) {
     give_back_place(process);
   }
   if (find_place(process, turn.now)) {

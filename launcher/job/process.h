@@ -105,7 +105,6 @@ struct Process : ProcessRecord {
   net::WorkerLoad load;
   net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
   std::string last_exit;
-  bool moves = false;         // It leaves its node when it ends.
   uint32_t replacements = 0;  // Times that it was replaced because it was slow.
   // The deadline of this state: the time of the next start, or the limit for starting, proving,
   // hanging or draining. kNever in all other states.

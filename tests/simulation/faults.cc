@@ -5,7 +5,7 @@
 namespace pdjob::simulation {
 namespace {
 
-constexpr std::array<std::pair<const char*, FaultKind>, 14> kKinds = {
+constexpr std::array<std::pair<const char*, FaultKind>, 16> kKinds = {
     {{"kill", &FaultWeights::kill},
      {"freeze", &FaultWeights::freeze},
      {"slow", &FaultWeights::slow},
@@ -19,7 +19,9 @@ constexpr std::array<std::pair<const char*, FaultKind>, 14> kKinds = {
      {"reorganise", &FaultWeights::reorganise},
      {"an agent's link breaks", &FaultWeights::agent_link_breaks},
      {"trainer", &FaultWeights::trainer},
-     {"the launcher dies", &FaultWeights::launcher_dies}}};
+     {"the launcher dies", &FaultWeights::launcher_dies},
+     {"limps", &FaultWeights::limps},
+     {"node limps", &FaultWeights::node_limps}}};
 
 }  // namespace
 
@@ -33,10 +35,11 @@ bool FaultPlan::empty() const {
          });
 }
 
-bool FaultPlan::only_launchers_die() const {
+bool FaultPlan::has_only(std::initializer_list<FaultKind> kinds) const {
   FaultPlan others = *this;
-  std::erase_if(others.faults,
-                [](const Fault& fault) { return fault.kind == &FaultWeights::launcher_dies; });
+  std::erase_if(others.faults, [&](const Fault& fault) {
+    return std::ranges::find(kinds, fault.kind) != kinds.end();
+  });
   return others.empty();
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +47,11 @@ struct FaultPlan {
 
   bool empty() const;
   // Also if it is empty.
-  bool only_launchers_die() const;
+  bool has_only(std::initializer_list<FaultKind> kinds) const;
+  bool only_launchers_die() const { return has_only({&FaultWeights::launcher_dies}); }
+  bool only_slows() const {
+    return has_only({&FaultWeights::slow, &FaultWeights::limps, &FaultWeights::node_limps});
+  }
 };
 
 // An empty plan says that every request must succeed. `start` is the time of the first fault, at

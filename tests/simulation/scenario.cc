@@ -51,6 +51,7 @@ void read(ConfigReader& in, Scenario& to) {
     share(job, "agents", to.agents, "Jobs whose nodes have agents.");
     share(job, "lasts", to.lasts, "Jobs whose processes outlive their launcher.");
     share(job, "scales", to.scales, "Jobs whose groups change their size by themselves.");
+    share(job, "stragglers", to.stragglers, "Jobs whose slow workers are replaced.");
   });
   in.section("load", {"What clients send."}, [&](ConfigReader& load) {
     read(load, "requests", to.requests, "Requests.");
@@ -83,6 +84,9 @@ void read(ConfigReader& in, Scenario& to) {
       weights.field("trainer", w.trainer,
                     {"A trainer pauses the fleet, ends the pause, or changes the weights."});
       weights.field("reorganise", w.reorganise, {"A process is added, retired or changes role."});
+      weights.field("limps", w.limps, {"A worker computes slowly as long as it lives."});
+      weights.field("node_limps", w.node_limps,
+                    {"All workers on a node compute slowly, also those that start there later."});
       weights.field("launcher_dies", w.launcher_dies,
                     {"The launcher dies, and another one comes."});
     });

@@ -29,6 +29,8 @@ struct FaultWeights {
   uint32_t agent_link_breaks = 0;
   uint32_t trainer = 0;        // An order: a pause, its end, or other weights.
   uint32_t reorganise = 0;     // An order: one more process, one less, or another role.
+  uint32_t limps = 0;          // A worker computes slowly as long as it lives.
+  uint32_t node_limps = 0;     // All workers on a node do, also those that come.
   uint32_t launcher_dies = 0;  // By kill -9, at any step. Another one adopts the job.
 };
 
@@ -48,10 +50,11 @@ struct Scenario {
   Range tenants{0, 0};    // 0: everybody may ask.
   double asynchronous = 0;
   double cache = 0;
-  double by_hand = 0;  // Without a launcher.
-  double agents = 0;   // Nodes have agents.
-  double lasts = 0;    // The same, also that of the routers: processes outlive their launcher.
-  double scales = 0;   // Groups change their size by themselves.
+  double by_hand = 0;     // Without a launcher.
+  double agents = 0;      // Nodes have agents.
+  double lasts = 0;       // The same, also that of the routers: processes outlive their launcher.
+  double scales = 0;      // Groups change their size by themselves.
+  double stragglers = 0;  // Slow workers are replaced.
 
   Range requests{10, 60};
   Duration load{};

@@ -34,6 +34,7 @@ struct Shape {
   bool scales = false;
   launcher::GroupScaling scaling;  // Of each group.
   Duration zero_after{};           // Zero: never.
+  launcher::StragglerConfig stragglers{.factor = 0};
   bool decode_wants_gpus = false;
   bool rollout = false;               // A trainer gives orders.
   bool prefill_wants_labels = false;  // Only every second node has them.

@@ -12,6 +12,7 @@
 #include "launcher/job_rollout.h"
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
+#include "launcher/job_stragglers.h"
 #include "prefill/prefill_worker.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/shape.h"
@@ -24,6 +25,7 @@
 #include "tests/simulation/sim_ledger.h"
 #include "tests/simulation/sim_links.h"
 #include "tests/simulation/sim_router.h"
+#include "tests/simulation/slow_watch.h"
 #include "tests/support/fault_transport.h"
 
 namespace pdjob::simulation {
@@ -84,6 +86,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
             [this](Instant when, SimLoop::Task task) { loop_.at(when, std::move(task)); })),
         cluster_(*head_),
         watch_(invariants_, machines_),
+        slow_watch_(invariants_, shape_.stragglers),
         scene_{.loop = loop_,
                .http = http_,
                .kv = kv_,
@@ -127,6 +130,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
     members_.clear();
     rollout_.reset();
     scaling_.reset();
+    stragglers_.reset();
     job_.reset();
   }
   SimWorld(const SimWorld&) = delete;
@@ -173,6 +177,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
     invariants_.expect(false, "doors open, but", reason);
   }
   void on_step(const launcher::Event& event, const std::vector<launcher::Effect>& effects) override;
+  void look_for_slow(const launcher::Event& event, const std::vector<launcher::Effect>& effects);
   void on_ready() override {}
   void on_finish(const launcher::Finish& finish) override {
     if (!launcher_->alive()) {
@@ -220,6 +225,8 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void freeze(uint64_t target, Duration duration);
   void cut(uint64_t target, Duration duration);
   void lose_node(uint64_t target, Duration duration);
+  void make_slow(Incarnation who);
+  void make_normal(Incarnation who);
   void reorganise(uint64_t target);
   void heal();
 
@@ -234,6 +241,9 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void run_until(Instant when, const Done& done) {
     while (!invariants_.broken() && now() < when && !done()) {
       watch_.look(now());
+      if (job_) {
+        slow_watch_.look(job(), launcher_->stopped(), now());
+      }
       const Instant step = std::min(when, now() + milliseconds(50));
       while (!invariants_.broken() && loop_.run_next(step)) {
       }
@@ -266,6 +276,9 @@ class SimWorld final : public launcher::JobRunner::Observer {
   std::unique_ptr<SimCluster> head_;  // Null: the merged cluster has it.
   SimCluster& cluster_;               // The head and, without agents, the nodes.
   JobWatch watch_;
+  SlowWatch slow_watch_;
+  std::set<std::string> slow_nodes_;
+  std::set<Incarnation> limping_;
   const SimScene scene_;
   Oracle oracle_;
   SimProcess client_;
@@ -303,6 +316,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   launcher::JobConfig config_;  // What JobScaling reads of them.
   launcher::LaunchPlan layout_;
   std::unique_ptr<launcher::JobScaling> scaling_;
+  std::optional<launcher::JobStragglers> stragglers_;
   RunResult result_;
 };
 
@@ -394,15 +408,16 @@ void SimWorld::start() {
   const uint32_t processes =
       shape_.routers + static_cast<uint32_t>(shape_.workload.models.size()) *
                            (shape_.prefill_workers + shape_.decode_workers + shape_.both_workers);
+  const bool alike = shape_.stragglers.on();  // Only then are workers compared.
   for (uint32_t i = 0; i < shape_.nodes; ++i) {
     launcher::Node node{.name = "n" + std::to_string(i),
                         .host = "10.0.1." + std::to_string(i + 1),
                         .cores = processes / shape_.nodes + 3,
-                        .cluster = i % 2 == 0 ? "east" : "west"};
+                        .cluster = alike || i % 2 == 0 ? "east" : "west"};
     for (uint32_t gpu = 0; gpu < node.cores - 1; ++gpu) {
       node.gpus.push_back(std::to_string(gpu));
     }
-    if (i % 2 == 0) {
+    if (alike || i % 2 == 0) {
       node.labels = {{"disk", "nvme"}};
     }
     if (shape_.agents) {
@@ -479,6 +494,11 @@ void SimWorld::run_job(const launcher::JobRunnerOptions& options) {
     scaling_ = std::make_unique<launcher::JobScaling>(
         *launcher_, *job_, config_, layout_,
         [this](const std::string& line) { trace_.line(now(), "scaling", line); });
+  }
+  if (shape_.stragglers.on()) {
+    stragglers_.emplace(*launcher_, *job_, shape_.stragglers, [this](const std::string& line) {
+      trace_.line(now(), "stragglers", line);
+    });
   }
   if (shape_.rollout) {
     rollout_.emplace(
@@ -564,6 +584,9 @@ void SimWorld::begin(const SimCluster::Order& order) {
                   random_.next(),
                   [this, who = order.incarnation] { end(who, "exit code 0", false); })
             : make_worker(order);
+    if (slow_nodes_.contains(order.node)) {
+      make_slow(order.incarnation);
+    }
   });
 }
 
@@ -627,6 +650,7 @@ void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher:
   if (!launcher_->alive()) {
     return;  // Nothing of this happens any more.
   }
+  look_for_slow(event, effects);
   const std::vector<std::string> words = job_words(event, effects);
   for (const std::string& line : words) {
     trace_.line(now(), "launcher", line);
@@ -655,6 +679,19 @@ void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher:
   }
   if (rollout_) {
     rollout_->job_changed(event);
+  }
+}
+
+// The job has taken the event: what it replaces is leaving now.
+void SimWorld::look_for_slow(const launcher::Event& event,
+                             const std::vector<launcher::Effect>& effects) {
+  if (const auto* replace = std::get_if<launcher::ReplaceAsked>(&event)) {
+    slow_watch_.replaced(job(), replace->name, now());
+  }
+  for (const launcher::Effect& effect : effects) {
+    if (const auto* spawn = std::get_if<launcher::Spawn>(&effect)) {
+      slow_watch_.spawned(job(), *spawn, nodes_, now());
+    }
   }
 }
 
@@ -748,6 +785,7 @@ void SimWorld::launcher_dies() {
 void SimWorld::bury() {
   http_.forget(*launcher_);
   scaling_.reset();
+  stragglers_.reset();
   job_.reset();
   merged_.reset();
   const Duration away = milliseconds(random_.below(random_.chance(0.3) ? 4000 : 300));
@@ -839,13 +877,22 @@ void SimWorld::strike(const Fault& fault) {
   } else if (fault.kind == &FaultWeights::freeze) {
     freeze(fault.target, fault.duration);
   } else if (fault.kind == &FaultWeights::slow) {
+    if (worker != nullptr && !slow_watch_.is_slow(who)) {
+      make_slow(who);
+      loop_.after(fault.duration, [this, who] { make_normal(who); });
+    }
+  } else if (fault.kind == &FaultWeights::limps) {
     if (worker != nullptr) {
-      worker->engine().set_slowness(20);
-      loop_.after(fault.duration, [this, who] {
-        if (members_.contains(who)) {
-          static_cast<SimWorker&>(*members_.at(who)).engine().set_slowness(1);
-        }
-      });
+      limping_.insert(who);
+      make_slow(who);
+    }
+  } else if (fault.kind == &FaultWeights::node_limps) {
+    const std::string& node = nodes_[fault.target % nodes_.size()].name;
+    slow_nodes_.insert(node);
+    for (const auto& [each, order] : machines_.running()) {
+      if (order.node == node) {
+        make_slow(each);
+      }
     }
   } else if (fault.kind == &FaultWeights::hang) {
     if (worker != nullptr) {
@@ -876,6 +923,26 @@ void SimWorld::strike(const Fault& fault) {
     doom(fault.target);
   } else {
     reorganise(fault.target);
+  }
+}
+
+void SimWorld::make_slow(Incarnation who) {
+  const auto member = members_.find(who);
+  auto* const worker =
+      member == members_.end() ? nullptr : dynamic_cast<SimWorker*>(member->second.get());
+  if (worker != nullptr) {
+    worker->engine().set_slowness(20);
+    slow_watch_.slow(who);
+    trace_.line(now(), worker->process().name(), "computes slowly");
+  }
+}
+
+void SimWorld::make_normal(Incarnation who) {
+  const auto order = machines_.running().find(who);
+  if (members_.contains(who) && !limping_.contains(who) &&
+      !slow_nodes_.contains(order->second.node)) {
+    static_cast<SimWorker&>(*members_.at(who)).engine().set_slowness(1);
+    slow_watch_.normal(who, now());
   }
 }
 
@@ -1057,6 +1124,7 @@ RunResult SimWorld::run() {
   result_.counts = clients_.counts();
   result_.later = async_clients_.counts();
   result_.job = watch_.counts();
+  result_.slow_replaced = slow_watch_.replaced_count();
   return result_;
 }
 
@@ -1120,6 +1188,10 @@ void SimWorld::finish() {
           counts.failed + counts.refused + counts.aborted + later.failed + later.refused == 0,
       "without faults every request is served, but not", counts.failed, counts.refused,
       counts.aborted, later.failed, later.refused);
+  invariants_.expect(!plan_.only_slows() || shape_.workload.killer != Kills::kNobody ||
+                         counts.failed + counts.aborted == 0,
+                     "no request is lost because workers are slow or replaced, but", counts.failed,
+                     counts.aborted);
   // A fault may show its effect later: a frozen process that goes on is found dead.
   run_until(now() + kTcpGivesUp);
   run_until(now() + kHealsWithin, [this] { return well(); });
@@ -1143,6 +1215,7 @@ void SimWorld::stop_job() {
   if (agents_) {
     rollout_.reset();
     scaling_.reset();
+    stragglers_.reset();
     job_.reset();
     merged_.reset();
     run_until(now() + agents_->outlives(), [this] { return agents_->idle(); });

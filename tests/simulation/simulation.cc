@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
                                                           {"nodes lost", result.nodes_lost},
                                                           {"launchers died", result.launchers_died},
                                                           {"retired", result.job.retired},
+                                                          {"replaced", result.slow_replaced},
                                                           {"accepted", result.later.accepted},
                                                           {"answered later", result.later.answered},
                                                           {"failed later", result.later.failed},

@@ -1,0 +1,58 @@
+// SlowWatch: knows which simulated workers compute slowly, and looks at who is replaced for it. No
+// other worker is ever replaced so. Only one of a group is, while all others serve, and it leaves
+// its node if a better one has room. The first worker of a group that is slow for long, while it
+// and its peers have enough to do, is replaced.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/job/job.h"
+#include "launcher/plan/scaling_config.h"
+#include "tests/simulation/invariants.h"
+
+namespace pdjob::simulation {
+
+class SlowWatch {
+ public:
+  SlowWatch(Invariants& invariants, const launcher::StragglerConfig& config)
+      : invariants_(invariants), config_(config) {}
+
+  void slow(launcher::Incarnation who) { until_[who] = kNever; }
+  void normal(launcher::Incarnation who, Instant now);
+  bool is_slow(launcher::Incarnation who) const {
+    const auto found = until_.find(who);
+    return found != until_.end() && found->second == kNever;
+  }
+
+  // The job has taken the order, which it may have ignored.
+  void replaced(const launcher::Job& job, const std::string& name, Instant now);
+  void spawned(const launcher::Job& job, const launcher::Spawn& spawn,
+               const std::vector<launcher::Node>& nodes, Instant now);
+  // Call it often. Nothing is expected of a launcher that `sleeps`.
+  void look(const launcher::Job& job, bool sleeps, Instant now);
+  uint64_t replaced_count() const { return replaced_; }
+
+ private:
+  using Group = std::pair<net::Role, std::string>;
+  struct Seen {
+    net::StepTotals steps;
+    Duration slow_for{};  // With all that it takes to notice.
+  };
+  bool must_be_noticed(const std::vector<const launcher::Process*>& group,
+                       const std::map<std::string, Seen>& before) const;
+
+  Invariants& invariants_;
+  const launcher::StragglerConfig config_;
+  std::map<launcher::Incarnation, Instant> until_;  // kNever: it is slow now.
+  std::set<Group> replaced_in_;
+  std::map<std::string, std::string> moving_;  // Where they were, by name.
+  std::map<std::string, Seen> seen_;           // By engine id.
+  Instant looked_{};
+  uint64_t replaced_ = 0;
+};
+
+}  // namespace pdjob::simulation
