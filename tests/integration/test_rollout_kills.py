@@ -31,7 +31,7 @@ def test_each_token_is_of_its_version_while_processes_are_killed(tmp_path):
     updates = [Update(number, "ba"[number % 2], mode) for number, mode in enumerate(["keep", "abort", "wait", "keep", "keep"])]
     for update, (victim, phase) in zip(updates, deck):
         update.victim, update.phase = victim, phase
-    ended = rollouts.run(BIN, MODEL, tmp_path, 40, updates)
+    ended = rollouts.run(BIN, MODEL, tmp_path, 30, updates)
     assert_right(ended, tmp_path)
     assert ended.report()["kills"], "nobody was killed"
 
