@@ -219,8 +219,8 @@ name: bench
 mode: rollout
 model: fake
 engine: {{{engine}}}
-prefill: {{workers: {prefill}}}
-decode: {{workers: {decode}}}
+prefill: {{workers: {prefill}, requests_queued: 1024}}
+decode: {{workers: {decode}, requests_queued: 1024}}
 rollout: {{weights_dir: {folder}, control: same_address}}
 router: {{listen: "127.0.0.1:0", queue_timeout: 600s, queue_max: 1024}}
 launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
@@ -231,7 +231,7 @@ launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
             assert job.stop() == 0, job.log_tail()
         return
     settings = [word for setting in engine.split(", ") for word in ("--set", "engine." + setting.replace(": ", "="))]
-    argv = ["pdjob", "worker", "--role", "both", "--model", MODEL, "--listen", "127.0.0.1:0", "--set", "served_name=fake", *settings]
+    argv = ["pdjob", "worker", "--role", "both", "--model", MODEL, "--listen", "127.0.0.1:0", "--set", "served_name=fake", "--set", "decode.requests_queued=1024", *settings]
     workers = [Process(argv, folder) for _ in range(sum(map(int, options.split.split(":"))))]
     urls = [word for worker in workers for word in ("--worker", worker.wait_ready().url)]
     router = Process(["pdjob", "router", "--listen", "127.0.0.1:0", *urls, "--set", "router.queue_timeout=600s", "--set", "router.queue_max=1024"], folder)
@@ -273,7 +273,7 @@ def main():
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--median", type=int, default=32, help="output tokens")
     parser.add_argument("--longest", type=int, default=512)
-    parser.add_argument("--delay", default="500us", help="of the fake engine, for each token")
+    parser.add_argument("--delay", default="1ms", help="of the fake engine, for each token")
     parser.add_argument("--split", default="2:2", help="prefill and decode workers; the other side has as many replicas")
     options = parser.parse_args()
     result = {"load_at_start": os.getloadavg()}

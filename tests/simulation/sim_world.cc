@@ -958,8 +958,9 @@ void SimWorld::train(uint64_t target) {
     order.path = "/w/" + order.version;
   } else {
     static constexpr net::OrderKind kOthers[] = {net::OrderKind::kPause, net::OrderKind::kResume,
-                                                 net::OrderKind::kFlush, net::OrderKind::kRename};
-    order.kind = kOthers[random.below(4)];
+                                                 net::OrderKind::kFlush, net::OrderKind::kRename,
+                                                 net::OrderKind::kCancel};
+    order.kind = kOthers[random.below(std::size(kOthers))];
     order.version =
         order.kind == net::OrderKind::kRename ? "renamed-" + std::to_string(random.below(20)) : "";
   }
