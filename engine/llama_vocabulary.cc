@@ -13,6 +13,7 @@
 #include "engine/tool_prompt.h"
 
 namespace pdjob::engine {
+
 LlamaVocabulary::LlamaVocabulary(const llama_model* model)
     : vocab_(llama_model_get_vocab(model)),
       size_(static_cast<uint32_t>(llama_vocab_n_tokens(vocab_))) {

@@ -480,7 +480,7 @@ size_t OpenaiApi::abort(Exchange& exchange, const openai::AbortRequest& asked) {
   size_t count = 0;
   for (uint32_t index = 0; index < exchange.prompts.size(); ++index) {
     PromptReply& prompt = exchange.prompts[index];
-    const auto first = exchange.choices.begin() + index * exchange.choices_per_prompt;
+    const auto first = exchange.choices.begin() + ptrdiff_t{index} * exchange.choices_per_prompt;
     const bool ended =
         std::all_of(first, first + exchange.choices_per_prompt,
                     [](const ChoiceReply& choice) { return choice.finish != FinishReason::kNone; });
@@ -499,7 +499,7 @@ size_t OpenaiApi::abort(Exchange& exchange, const openai::AbortRequest& asked) {
 }
 
 bool OpenaiApi::resumes(const Exchange& exchange, uint32_t prompt) {
-  const auto first = exchange.choices.begin() + prompt * exchange.choices_per_prompt;
+  const auto first = exchange.choices.begin() + ptrdiff_t{prompt} * exchange.choices_per_prompt;
   return std::any_of(first, first + exchange.choices_per_prompt, [](const ChoiceReply& choice) {
     return choice.resumed_left > 0 && choice.finish == FinishReason::kNone;
   });

@@ -14,7 +14,6 @@ struct Split {
   std::string content;
   std::vector<std::pair<std::string, std::string>> calls;  // Name, arguments.
   bool ends_in_calls = false;
-  friend bool operator==(const Split&, const Split&) = default;
 };
 
 // Reads `text` in pieces of `step` bytes.

@@ -84,6 +84,7 @@ TEST(ToolCalls, SeveralMayFollowEachOtherUpToTheLimit) {
 }
 
 TEST(ToolCalls, WithoutAMustTheTextIsFreeUntilACallOpens) {
+  const std::string both = kWeather + "\n" + kTime;
   for (const bool several : {true, false}) {
     const auto may = compiled(/*must=*/false, several);
     EXPECT_TRUE(follows(may, ""));
@@ -93,7 +94,7 @@ TEST(ToolCalls, WithoutAMustTheTextIsFreeUntilACallOpens) {
     EXPECT_FALSE(follows(may, "<tool_call>"));
     EXPECT_FALSE(follows(may, "Text <tool_call> text"));
     EXPECT_FALSE(follows(may, call("weather", "{}")));
-    EXPECT_EQ(follows(may, kWeather + "\n" + kTime), several);
+    EXPECT_EQ(follows(may, both), several);
   }
 }
 
