@@ -126,6 +126,7 @@ mutant(adoption_allows_nobody launcher launcher/job_runner.cc "      control_->a
 mutant(adoption_trusts_the_ledger launcher launcher/job/job_adoption.cc "!here.contains(&process)" "false")
 mutant(ledger_forgets_leavers scaling launcher/run/ledger.cc "|| lets_a_process_leave(event)" "")
 mutant(scaling_forgets_held scaling launcher/job_scaling.cc "      seen.held += process.load.requests_queued;" "")
+mutant(job_never_moves stragglers launcher/job/job.cc "level > 0 && !process.is_router()" "false && !process.is_router()")
 mutant(sizes_never_shrink scaling launcher/scaling/group_sizes.cc "        orders.emplace_back(RetireAsked{process->name});" "")
 
 # unit_mutant(NAME TEST LIBRARY FILE OLD NEW): of code that no simulated job runs. Its unit test finds it, by random stories.
