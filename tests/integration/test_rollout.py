@@ -169,11 +169,11 @@ def test_an_order_that_cannot_be_served_changes_nothing(job, weights, texts, pat
     assert complete(job.url) == texts["a"]
 
 
-def test_a_version_names_one_set_of_weights(job, weights, texts):
-    before = versions(job)
+def test_a_version_names_one_set_of_weights(job, weights):
+    before, said = versions(job), complete(job.url)
     status, told = update(job, "a", "step-1", weights)
     assert status == 400 and "step-1 names other weights already" in told["message"], told
-    assert versions(job) == before and complete(job.url) == texts["a"]
+    assert versions(job) == before and complete(job.url) == said
 
 
 def test_calls_of_other_servers_are_done_or_refused_with_the_reason(job):
@@ -193,8 +193,8 @@ def test_calls_of_other_servers_are_done_or_refused_with_the_reason(job):
     assert call(job, "GET", "/workers")[1]["total"] == 1
 
 
-def test_an_update_that_waits_for_requests_can_be_cancelled(job, weights, texts):
-    before, answers = versions(job), []
+def test_an_update_that_waits_for_requests_can_be_cancelled(job, weights):
+    before, said, answers = versions(job), complete(job.url), []
     stream = threading.Thread(target=lambda: complete(job.url, stream=True, tokens=1500))
     stream.start()
     eventually(lambda: running(job) == 1, what="it runs")
@@ -206,7 +206,7 @@ def test_an_update_that_waits_for_requests_can_be_cancelled(job, weights, texts)
     order.join(60)
     assert answers[0][0] == 409, answers
     assert running(job) == 1, "the stream goes on"
-    assert complete(job.url) == texts["a"] and versions(job) == before
+    assert complete(job.url) == said and versions(job) == before
     call(job, "POST", "/abort_requests", {})
     stream.join(60)
 
