@@ -231,7 +231,9 @@ TEST(JobConfig, EveryExampleIsValid) {
   const std::string folder =
       testing::TempDir() + "/example_models";  // The real model is absent where tests run.
   std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/smollm2-135m-instruct.gguf") << "x";
+  for (const char* const model : {"smollm2-135m-instruct", "smollm2-135m-instruct-q8_0"}) {
+    std::ofstream(folder + "/" + model + ".gguf") << "x";
+  }
   size_t examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(PDJOB_SOURCE_DIR "/configs")) {
     if (entry.path().extension() == ".yaml") {

@@ -1,7 +1,10 @@
 #!/bin/sh
-# A double of `pdjob agent`: it writes down how it was started, and lives as long as its stdin.
+# A double of `pdjob agent`: it writes down how it was started, and lives as long as its stdin. It takes only its own file away: its successor may
+# have written another one.
 read -r secret
-printf '%s\n' "$@" "secret=$secret" >"$PDJOB_AGENT_DOUBLE.new"
-mv "$PDJOB_AGENT_DOUBLE.new" "$PDJOB_AGENT_DOUBLE"
+own=$PDJOB_AGENT_DOUBLE.$$
+printf '%s\n' "$@" "secret=$secret" >"$own"
+ln -f "$own" "$PDJOB_AGENT_DOUBLE"
 cat >/dev/null
-rm "$PDJOB_AGENT_DOUBLE"
+[ "$own" -ef "$PDJOB_AGENT_DOUBLE" ] && rm "$PDJOB_AGENT_DOUBLE"
+rm "$own"
