@@ -30,7 +30,7 @@ _STRING, _ARRAY, _Q8_0 = 8, 9, 8
 _BLOCK, _BLOCK_BYTES = 32, 34  # Of Q8_0: a factor of two bytes, and 32 numbers of one byte.
 
 
-class _Reader:
+class GgufReader:
     def __init__(self, data):
         self.data, self.at = data, 0
 
@@ -60,7 +60,7 @@ class _Reader:
 
 def gguf_tensors(data):
     """Returns {name: (type, dimensions, offset in the file)}."""
-    reader = _Reader(data)
+    reader = GgufReader(data)
     if reader.number("I") != 0x46554747:
         raise ValueError("not a GGUF file")
     reader.number("I")  # The version.

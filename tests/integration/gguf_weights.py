@@ -1,10 +1,13 @@
-"""Other weights for the test model: a copy of its GGUF file in which two layers have changed places."""
+"""Other models of the test model's file: two layers have changed places, or the chat template is another one."""
 
 import pathlib
+import struct
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "configs"))
-from toy_trainer import gguf_tensors  # noqa: E402
+from toy_trainer import GgufReader, gguf_tensors  # noqa: E402
+
+_ALIGNMENT = 32  # Unless the file says otherwise.
 
 
 def swap_layers(source, target, one, other, tensor="ffn_down.weight"):
@@ -21,7 +24,7 @@ def swap_layers(source, target, one, other, tensor="ffn_down.weight"):
 def with_chat_template(source, target, template):
     """Writes a copy of `source` with another chat template."""
     data = pathlib.Path(source).read_bytes()
-    reader = _Reader(data)
+    reader = GgufReader(data)
     reader.number("I")
     reader.number("I")
     tensors, pairs = reader.number("Q"), reader.number("Q")
@@ -40,7 +43,7 @@ def with_chat_template(source, target, template):
         reader.number("Q")
 
     def aligned(size):
-        return (size + _DEFAULT_ALIGNMENT - 1) // _DEFAULT_ALIGNMENT * _DEFAULT_ALIGNMENT
+        return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
 
     text = template.encode()
     head = data[:begin] + struct.pack("<Q", len(text)) + text + data[end : reader.at]
