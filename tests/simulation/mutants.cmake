@@ -14,6 +14,8 @@ function(pdjob_mutant name program world file old new)
   add_executable(${name} EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${program}_objects> $<TARGET_OBJECTS:simulation_main> ${changed})
   target_link_libraries(${name} PRIVATE ${world})
   target_compile_options(${name} PRIVATE -O1 -Wno-unused -Wno-unused-parameter)
+  # Mold would take the original, too, for an inline function that only the original's level of optimisation left in place.
+  target_link_options(${name} PRIVATE -fuse-ld=bfd)
   add_dependencies(mutants ${name})
   add_test(NAME ${name} COMMAND ${name} ${ARGN} --find 10000)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS mutant)
