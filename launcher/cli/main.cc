@@ -129,8 +129,9 @@ int refuse(const Error& error) {
 }
 
 // Reads a job file, and prints its warnings.
-Result<JobConfig> job_of(const std::string& path, const Places& places) {
-  auto config = read_job_config(path, places);
+Result<JobConfig> job_of(const std::string& path, const Places& places,
+                         const std::vector<std::string>& settings) {
+  auto config = read_job_config(path, places, JobUse::kAsWritten, settings_of(settings));
   std::fputs(config ? config->warnings.c_str() : "", stderr);
   return config;
 }
@@ -141,6 +142,7 @@ struct CommandLine {
   int exit_code = kExitUsage;
 
   std::string config_path;
+  std::vector<std::string> settings;
   std::string job_name;
   bool json = false;
   bool watch = false;
@@ -156,7 +158,7 @@ struct CommandLine {
   CommandLine() {
     app.footer(kExamples);
     app.set_version_flag("--version", "pdjob " PDJOB_VERSION);
-    app.add_option("--config", config_path, "The job file to run")->type_name("FILE");
+    add_settings(app, app.add_option("--config", config_path, "The job file to run"));
     app.require_subcommand(0, 1);
     add_plan();
     add_convert();
@@ -191,13 +193,24 @@ struct CommandLine {
     });
   }
 
+  void add_settings(CLI::App& command, CLI::Option* config) {
+    config->type_name("FILE");
+    command
+        .add_option("--set", settings,
+                    "A key of the job file, over what the file says: decode.workers=2; repeatable")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false)
+        ->needs(config);
+  }
+
   void add_plan() {
     CLI::App* command = app.add_subcommand(
         "plan", "Show which processes a job would run, where and on which ports");
-    command->add_option("--config", config_path, "The job file")->type_name("FILE")->required();
+    add_settings(*command,
+                 command->add_option("--config", config_path, "The job file")->required());
     command->add_flag("--json", json, "As JSON");
     command->callback([this] {
-      const auto config = job_of(config_path, places);
+      const auto config = job_of(config_path, places, settings);
       exit_code = config ? show_plan(config->mode == Mode::kBatch ? batch_job(*config) : *config,
                                      json ? PlanForm::kJson : PlanForm::kText)
                          : refuse(config.error());
@@ -402,9 +415,10 @@ struct CommandLine {
       std::fputs(app.help().c_str(), stderr);
       return kExitUsage;
     }
-    const auto config = read_job_config(config_path, places);
+    const auto config =
+        read_job_config(config_path, places, JobUse::kAsWritten, settings_of(settings));
     if (config && config->mode == Mode::kBatch) {
-      return run_batch_command({.config = config_path}, places);
+      return run_batch_command({.config = config_path, .settings = settings}, places);
     }
     std::fputs(config ? config->warnings.c_str() : "", stderr);
     return config ? run_job(*config) : refuse(config.error());

@@ -5,13 +5,14 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import time
 
 import httpx
 import pytest
 
-from conftest import BIN, Process, eventually, running_job
+from conftest import BIN, Job, Process, eventually, running_job
 
 
 def run(*argv, **more):
@@ -96,6 +97,47 @@ def test_paths_of_a_job_file_start_at_its_own_folder(tmp_path):
     (tmp_path / "jobs" / "job.yaml").write_text("name: here\nmodel: models/m.gguf\nrouter: {listen: '127.0.0.1:0'}\n")
     answer = run("plan", "--config", "jobs/job.yaml", cwd=tmp_path)
     assert answer.returncode == 2 and "not found: no file jobs/models/m.gguf\n" in answer.stderr, answer.stderr
+
+
+SMALL_JOB = """\
+name: small
+engine: {{kind: fake}}
+decode: {{workers: 1}}
+router: {{listen: '127.0.0.1:0'}}
+launcher: {{state_dir: {folder}/state, orphan_timeout: 60s}}
+"""
+
+
+def test_a_setting_wins_over_the_file_and_has_its_errors(tmp_path):
+    config = tmp_path / "job.yaml"
+    config.write_text(SMALL_JOB.format(folder=tmp_path))
+    planned = run("plan", "--config", str(config), "--set", "decode.workers=2", "--set", "decode.engine.sequences=3", "--json")
+    assert planned.returncode == 0 and "decode-1" in planned.stdout, planned.stderr
+    assert "decode-1" not in run("plan", "--config", str(config), "--json").stdout
+    for argv in (["plan", "--config", str(config)], ["--config", str(config)], ["batch", "--config", str(config)], ["worker", "--model", "x"]):
+        refused = run(*argv, "--set", "decode.workres=2", "--set", "decode.workers=0", "--set", "engine.env=[HF_TOKEN=abc]")
+        assert refused.returncode == 2 and refused.stdout == ""
+        assert "--set: decode.workres: unknown key, did you mean workers?\n    decode.workres=2\n           ^\n" in refused.stderr, refused.stderr
+        assert "--set: decode.workers: must be 1..2047, got 0\n    decode.workers=0\n                   ^\n" in refused.stderr
+        assert "--set: engine.env: looks like a secret" in refused.stderr and "abc" not in refused.stderr
+    assert run("plan", "--set", "decode.workers=2").returncode == 2, "it needs --config"
+
+
+def test_the_same_command_with_its_settings_adopts_the_job(tmp_path):
+    text = SMALL_JOB.format(folder=tmp_path)
+    job = Job(text, tmp_path, settings=["decode.workers=2"])
+    try:
+        before = {name: process["pid"] for name, process in job.wait_ready().processes().items()}
+        assert set(before) == {"router-0", "prefill-0", "decode-0", "decode-1"}
+        job.stop(signal.SIGKILL)
+        other = run("--config", str(job.config))
+        assert other.returncode == 2 and "its job file was another one, or had other settings" in other.stderr
+        job = Job(text, tmp_path, settings=["decode.workers=2"])
+        assert {name: process["pid"] for name, process in job.wait_ready().processes().items()} == before
+    finally:
+        job.stop()
+        stopped = run("stop", "--config", str(job.config))  # Also what a launcher left behind.
+    assert stopped.returncode in (0, 1)
 
 
 VLLM_JOB = """
