@@ -5,20 +5,7 @@
 #include "batch/batch_process.h"
 
 namespace pdjob::launcher {
-namespace {
-
-constexpr const char* kBatchHelp = R"(
-Each row is answered exactly once, whatever dies: after a crash or Ctrl-C, the same command goes on.
-
-Examples:
-  pdjob batch rows.jsonl --out results --config job.yaml
-  pdjob batch 'parts/*.jsonl.gz' --out results --url http://127.0.0.1:8000
-  pdjob batch names.csv --out results --config job.yaml --id-column id \
-    --template '{"messages": [{"role": "user", "content": "Describe {{name}}."}], "max_tokens": 64}'
-  pdjob batch status results
-)";
-
-}  // namespace
+namespace {}  // namespace
 
 BatchArguments::BatchArguments(CLI::App& app, const Places& places, int& exit_code)
     : places_(places), exit_code_(exit_code) {
@@ -29,7 +16,6 @@ BatchArguments::BatchArguments(CLI::App& app, const Places& places, int& exit_co
 void BatchArguments::add_batch(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("batch", "Answer all rows of files, each exactly once, then end");
-  command->footer(kBatchHelp);
   command->require_subcommand(0, 1);
   command->add_option("IN", flags_.inputs,
                       "Files of rows (.jsonl, .csv, .txt; also .gz, .zst), patterns, or - for "

@@ -1,10 +1,12 @@
 """What the command line answers to people who mistype, and to people who run one job."""
 
+import functools
 import itertools
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -28,6 +30,46 @@ def test_a_mistyped_word_is_answered_with_the_word_that_was_meant(argv, meant):
     answer = run(*argv)
     assert answer.returncode == 2
     assert f"did you mean {meant}?" in answer.stderr
+
+
+@functools.cache
+def help_of(*command):
+    return run(*command, "--help").stdout
+
+
+def commands(*above):
+    """Returns the words of each command that the help lists, also those below others."""
+    listed = help_of(*above).partition("\nSubcommands:\n")[2].partition("\n\n")[0]
+    for name in re.findall(r"^  ([a-z-]+) ", listed, re.MULTILINE):
+        yield [*above, name]
+        yield from commands(*above, name)
+
+
+def test_the_help_of_each_command_has_examples_with_flags_that_it_knows():
+    found = list(commands())
+    assert len(found) >= 20 and ["batch", "status"] in found
+    for command in found:
+        text = help_of(*command)
+        examples = re.findall(r"^  (pdjob .*(?:\\\n.*)*)", text.partition("Examples:\n")[2], re.MULTILINE)
+        assert examples, command
+        for example in examples:
+            words = example.split("  ")[0].split()
+            last = max(([*words[1 : 1 + n]] for n in (1, 2) if words[1 : 1 + n] in found), key=len, default=[])
+            flags = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", example.split(" | ")[0].split(" > ")[0]))
+            known = help_of(*last)
+            assert all(f"{flag} " in known or f"{flag}\n" in known for flag in flags), (example, flags)
+
+
+def test_the_manual_page_has_each_command_and_is_plain_to_its_formatter():
+    page = run("reference", "man")
+    assert page.returncode == 0 and page.stdout.startswith(".TH PDJOB 1 ")
+    for command in commands():
+        assert f".SS pdjob {' '.join(command)}\n".replace("-", "\\-") in page.stdout
+    assert "decode.workers" in page.stdout and "spec\\-fd" not in page.stdout
+    for formatter in (["groff", "-man", "-ww", "-z", "-Tutf8"], ["mandoc", "-Tlint", "-Wwarning"]):
+        if shutil.which(formatter[0]):
+            read = subprocess.run(formatter, input=page.stdout, capture_output=True, text=True, timeout=60)
+            assert read.returncode == 0 and read.stdout + read.stderr == "", read
 
 
 @pytest.mark.parametrize("page", ["job-file", "headers", "metrics"])
@@ -66,10 +108,12 @@ def test_top_shows_what_happens_while_a_request_runs(tmp_path):
                         assert httpx.post(job.url + "/v1/completions", json=body, timeout=60).status_code == 200
                     pages += 1
                     rows = [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
-                    rows += [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
+                    for _ in range(2):  # The tables of processes and of links.
+                        rows += [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
                 assert pages < 60, rows
                 assert rows[0] == f"job {job.status()['job']}: ready, {job.url}" and rows[2].startswith("NAME ")
-                assert [row.split()[0] for row in rows[3:]] == ["router-0", "prefill-0", "decode-0"]
+                assert [row.split()[0] for row in rows[3:6]] == ["router-0", "prefill-0", "decode-0"]
+                assert rows[6].startswith("KV LINK") and rows[7].startswith("prefill-0 > decode-0  shm  open ") and len(rows) == 8
             finally:
                 top.terminate()
 
