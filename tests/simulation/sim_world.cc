@@ -597,6 +597,7 @@ std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order)
       SimWorkerOptions{
           .spec = order.spec,
           .engine = role == net::Role::kPrefill ? shape_.prefill_engine : shape_.engine,
+          .step_time = shape_.step_time,
           .requests_queued = shape_.requests_queued,
           .shared_kv = shape_.shared_kv,
           .two_hop = shape_.two_hop,
