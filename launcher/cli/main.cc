@@ -14,6 +14,7 @@
 #include "launcher/cli/batch_command.h"
 #include "launcher/cli/completion_arguments.h"
 #include "launcher/cli/convert_command.h"
+#include "launcher/cli/examples.h"
 #include "launcher/cli/process_arguments.h"
 #include "launcher/cli/reference.h"
 #include "launcher/cli/scale_command.h"
@@ -32,8 +33,9 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  pdjob --config configs/quickstart.yaml        start a job; Ctrl-C drains and stops it
-  pdjob plan --config configs/local_2p2d.yaml   show what would run, and start nothing
+  pdjob example > job.yaml                      a small job file to begin with
+  pdjob --config job.yaml                       start a job; Ctrl-C drains and stops it
+  pdjob plan --config job.yaml                  show what would run, and start nothing
   pdjob ps                                      the jobs that run here
   pdjob status --job quickstart                 what runs, and how it is doing
   pdjob top                                     the same, live: load, latencies, rates
@@ -148,6 +150,7 @@ struct CommandLine {
   bool now = false;
   std::string process;
   ScaleFlags scale;
+  std::string example = "quickstart";
   std::string reference_page = "job-file";
   std::optional<ProcessArguments> processes;
   std::optional<BatchArguments> batches;
@@ -158,6 +161,7 @@ struct CommandLine {
     app.set_version_flag("--version", "pdjob " PDJOB_VERSION);
     app.add_option("--config", config_path, "The job file to run")->type_name("FILE");
     app.require_subcommand(0, 1);
+    add_example();
     add_plan();
     add_convert();
     add_ps();
@@ -187,6 +191,17 @@ struct CommandLine {
         ->capture_default_str();
     reference->callback([this, pages] {
       std::fputs(pages.at(reference_page)().c_str(), stdout);
+      exit_code = kExitOk;
+    });
+  }
+
+  void add_example() {
+    CLI::App* const command = app.add_subcommand("example", "Print a job file to begin with");
+    command->add_option("NAME", example, "Which one")
+        ->check(CLI::IsMember(example_names()))
+        ->capture_default_str();
+    command->callback([this] {
+      std::fputs(example_text(example).c_str(), stdout);
       exit_code = kExitOk;
     });
   }
