@@ -306,6 +306,7 @@ Result<std::unique_ptr<Engine>> LlamaEngine::open(EngineConfig config) {
   PDJOB_TRY(KvLayout layout, probe_layout(*model, config));
   config.tokens_per_sequence = round_up_rows(config.tokens_per_sequence, layout.row_bytes);
   PDJOB_TRY(ModelFacts facts, read_facts(*model, layout, config));
+  log::info("libllama's kernels for the CPU use " + cpu_instructions());
   std::unique_ptr<LlamaEngine> engine(
       new LlamaEngine(std::move(config), std::move(model), std::move(layout)));
   engine->facts_ = std::move(facts);

@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 import conftest  # noqa: E402
-from conftest import CACHE, MODEL, ROOT, Process, metric, running_job  # noqa: E402
+from conftest import CACHE, MODEL, ROOT, Process, eventually, metric, running_job  # noqa: E402
 from test_heterogeneous import BODY, ask, by_hand  # noqa: E402
 from test_identity import outcome, requests, run_all  # noqa: E402
 
@@ -161,6 +161,61 @@ def test_the_unit_is_one_that_systemd_takes():
 
 
 @pytest.fixture
+def booted(debian):
+    """Runs a command on a Debian that systemd has booted, with the .deb and a job file."""
+    if shutil.which("systemd-nspawn") is None:
+        run("apt-get", "install", "--yes", "--no-install-recommends", "systemd-container")
+    shutil.copytree(DIST, debian / "root/dist")
+    inside(debian, "apt-get", "update")
+    inside(debian, "apt-get", "install", "--yes", "--no-install-recommends", "systemd-sysv", *(f"/root/dist/{path.name}" for path in DIST.glob("*.deb")))
+    (debian / "etc/pdjob/quickstart.yaml").write_text(inside(debian, "pdjob", "example") + "launcher: {orphan_timeout: 5min}\n")
+    with open(debian.parent / "console", "w") as console:
+        command = ["systemd-nspawn", f"--directory={debian}", "--register=no", "--keep-unit", "--private-network", "--boot"]
+        machine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT)
+
+    def there(*command):
+        children = pathlib.Path(f"/proc/{machine.pid}/task/{machine.pid}/children").read_text().split()
+        assert len(children) == 1, f"no init yet: {children}"
+        spaces = ["nsenter", f"--target={children[0]}", "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd"]
+        return run(*spaces, "env", "--ignore-environment", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", *command)
+
+    try:
+        eventually(lambda: "multi-user.target" in there("systemctl", "list-units", "--state=active"), seconds=120, what="a booted Debian")
+        yield there
+        there("systemctl", "poweroff")
+        machine.wait(60)
+    finally:
+        machine.kill()
+        machine.wait()
+
+
+def test_the_unit_runs_a_job_and_its_next_launcher_adopts_it(booted):
+    def journal():
+        return booted("journalctl", "--unit=pdjob@quickstart", "--no-pager")
+
+    def processes():
+        return set(booted("ps", "-o", "pid=", "-u", "pdjob").split())
+
+    booted("systemctl", "enable", "--now", "pdjob@quickstart")
+    eventually(lambda: "ready url=" in journal(), seconds=120, what="a ready job")
+    launcher = booted("systemctl", "show", "--property=MainPID", "--value", "pdjob@quickstart").strip()
+    before = processes()
+    assert launcher in before and len(before) == 5  # An agent, a router and two workers.
+    booted("systemctl", "kill", "--kill-whom=main", "--signal=KILL", "pdjob@quickstart")
+    eventually(lambda: "adopted 3 of 3 processes" in journal(), seconds=120, what="a launcher that adopts the job")
+    assert before - processes() == {launcher}
+    # The job goes on during the removal of a launcher, but not after that of the package.
+    booted("apt-get", "purge", "--yes", "pdjob", "pdjob-quickstart")
+    assert processes_named_pdjob(booted) == []
+    left = booted("find", "/", "-xdev", "-name", "*pdjob*", "-not", "-path", "/root/*", "-not", "-path", "/var/log/*", "-not", "-path", "/sys/*")
+    assert left.split() == ["/etc/pdjob"]  # With the job file that is the administrator's.
+
+
+def processes_named_pdjob(booted):
+    return [line for line in booted("ps", "-eo", "comm=").splitlines() if "pdjob" in line]
+
+
+@pytest.fixture
 def packaged(monkeypatch):
     """Jobs of this test run the program of the packages."""
     monkeypatch.setattr(conftest, "BIN", str(PROGRAM))
@@ -241,6 +296,40 @@ def test_kv_does_not_move_between_variants(turn, packaged, runnable):
     sender, receiver = re.search(r"KV fingerprint differs in cpu: sender '(.*)', receiver '(.*)'", said).groups()
     assert ("AVX512" in sender) == (prefill_cpu not in ("x64", "sse42", "haswell", "alderlake"))
     assert ("AVX512" in receiver) == (decode_cpu not in ("x64", "sse42", "haswell", "alderlake"))
+
+
+@pytest.mark.parametrize("cpu, name", [("qemu64", "x64"), ("Nehalem", "sse42"), ("Haswell", "haswell")])
+def test_an_older_cpu_gets_the_best_variant_that_it_can_run(cpu, name, runnable):
+    """The CPU is emulated: an instruction that it lacks would end the process."""
+    if shutil.which("qemu-x86_64") is None:
+        run("apt-get", "install", "--yes", "--no-install-recommends", "qemu-user")
+    answers, kernels = [], []
+    for command in ([PROGRAM, "--set", f"engine.cpu={name}"], ["qemu-x86_64", "-cpu", cpu, PROGRAM]):
+        with tempfile.TemporaryDirectory() as folder:
+            program, chosen = command[: command.index(PROGRAM) + 1], command[command.index(PROGRAM) + 1 :]
+            arguments = ["worker", "--role", "both", "--model", MODEL, "--listen", "127.0.0.1:0", "--set", "served_name=smollm2", *chosen]
+            with open(f"{folder}/log", "w+") as log:
+                process = subprocess.Popen([*program, *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
+                ready = process.stdout.readline()
+                log.seek(0)
+                assert ready.startswith("ready url="), log.read()
+                (reply,) = asyncio.run(run_all(ready.strip().removeprefix("ready url="), [{**BODY, "prompt": "Once upon a time"}]))
+                process.terminate()
+                process.wait(60)
+                log.seek(0)
+                kernels.append(re.search("kernels for the CPU use (.*)", log.read()).group(1))
+        answers.append(outcome(reply))
+    assert kernels[0] == kernels[1]
+    assert answers[0] == answers[1]
+
+
+def test_machines_that_disagree_are_told_so(packaged, runnable):
+    """`auto` on two machines is not always the same. The job does not become ready, and says why."""
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        job = conftest.Job(conftest.job_yaml(folder, prefill_extra=f"engine: {{cpu: {runnable[0]}}}", launcher="start_timeout: 20s"), folder)
+        assert job.child.wait(180) == 1, job.log_tail()
+        logs = "".join(log.read_text() for log in pathlib.Path(folder).glob("logs/*.log"))
+        assert "KV fingerprint differs in cpu" in logs, job.log_tail()
 
 
 def test_a_job_takes_the_best_variant_by_itself(packaged, runnable, alone):
