@@ -41,6 +41,8 @@ struct ModelFacts {
   uint32_t context_trained = 0;  // Tokens.
   std::string rope;              // Type, base, scale as text; only compared.
   uint64_t kv_bytes_per_token = 0;
+  // The instructions of the CPU's kernels, which determine the bits; empty if a GPU computes.
+  std::string cpu;
   std::string library;  // Version of the engine library; it determines the KV layout.
 };
 
