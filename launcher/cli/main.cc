@@ -179,11 +179,12 @@ struct CommandLine {
   void add_reference() {
     const std::map<std::string, std::string (*)()> pages = {{"job-file", config_reference},
                                                             {"headers", openai::header_reference},
+                                                            {"api", api_reference},
                                                             {"metrics", metric_reference}};
     CLI::App* const reference =
         app.add_subcommand("reference", "Print a reference page, as Markdown");
-    reference->add_option("PAGE", reference_page, "job-file, headers or metrics")
-        ->check(CLI::IsMember({"job-file", "headers", "metrics"}))
+    reference->add_option("PAGE", reference_page, "job-file, headers, api or metrics")
+        ->check(CLI::IsMember({"job-file", "headers", "api", "metrics"}))
         ->capture_default_str();
     reference->callback([this, pages] {
       std::fputs(pages.at(reference_page)().c_str(), stdout);

@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 
-from conftest import BIN, Process, eventually, running_job
+from conftest import BIN, ROOT, Process, eventually, running_job
 
 
 def run(*argv, **more):
@@ -29,10 +29,19 @@ def test_a_mistyped_word_is_answered_with_the_word_that_was_meant(argv, meant):
     assert f"did you mean {meant}?" in answer.stderr
 
 
-@pytest.mark.parametrize("page", ["job-file", "headers", "metrics"])
+@pytest.mark.parametrize("page", ["job-file", "headers", "api", "metrics"])
 def test_each_reference_page_is_markdown_with_tables(page):
     answer = run("reference", page)
     assert answer.returncode == 0 and answer.stdout.startswith("# ") and "\n|---|" in answer.stdout
+
+
+def test_the_reference_has_every_field_that_a_parser_reads():
+    listed = run("reference", "api").stdout
+    reads = re.compile(r'(?:->|\.)(?:boolean|integer|number|text|list|object|find|is_null|only|unsupported)\(\s*"(\w+)"')
+    parsers = [ROOT / "openai" / f"{name}.cc" for name in ("openai", "openai_prompt", "openai_sampling", "openai_embedding", "sglang_request", "tokens_request")]
+    names = {name for parser in parsers for name in reads.findall(parser.read_text())}
+    assert len(names) > 60
+    assert [name for name in sorted(names) if f"`{name}`" not in listed and f".{name}`" not in listed] == []
 
 
 def test_status_shows_the_only_job_without_being_told_its_name(tmp_path):
