@@ -1,6 +1,7 @@
 """`echo` with `logprobs`: a job scores prompts as libllama does, with the official client."""
 
 import contextlib
+import json
 import math
 import pathlib
 import random
@@ -10,7 +11,7 @@ import tempfile
 import openai
 import pytest
 
-from conftest import BIN, MODEL, assert_idle, metric, running_job
+from conftest import BIN, MODEL, assert_idle, get, metric, running_job
 
 REFERENCE = pathlib.Path(BIN).resolve().with_name("libllama_reference")
 # libllama computes a prompt whole, a worker in steps of 64 tokens: sums are rounded in another order.
@@ -90,6 +91,11 @@ def test_scores_prompts_as_libllama_does(job, client):
                 assert top[f"token_id:{most_likely}"] >= max(top.values()) - NEAR
     assert metric(job.url, "pdjob_router_bypassed_total", reason="prompt_only") == 1
     assert_idle(job)
+
+
+def test_says_what_bounds_a_text_as_vllm_does(job):
+    info = json.loads(get(job.url + "/tokenizer_info"))
+    assert (info["bos_token"], info["eos_token"]) == ("<|im_start|>", "<|im_end|>")
 
 
 def test_offsets_are_those_of_the_echoed_text(client):

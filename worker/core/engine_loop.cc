@@ -299,15 +299,17 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
     tokens += item.count;
     totals.rows_read += uint64_t{item.count} * engine_.length(item.sequence) +
                         uint64_t{item.count} * (item.count - 1) / 2;
-    totals.outputs += item.samples > 0 ? 1 : 0;
     const Live& live = live_.at(item.request);
+    const engine::EveryToken every =
+        item.prompt ? live.reader.every() : engine::EveryToken::kNothing;
+    totals.outputs += every != engine::EveryToken::kNothing ? item.count : item.samples > 0 ? 1 : 0;
     // Reused rows belong to the tokens before `first`.
     PDJOB_CHECK(!item.prompt || engine_.length(item.sequence) == item.first, item.sequence,
                 item.first);
     items.push_back({.sequence = item.sequence,
                      .tokens = tokens_of(live, item),
                      .wants_logits = item.samples > 0,
-                     .every = item.prompt ? live.reader.every() : engine::EveryToken::kNothing});
+                     .every = every});
   }
   stepped_ = true;
   options_.before_step(tokens);
