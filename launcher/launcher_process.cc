@@ -418,7 +418,8 @@ class LauncherProcess final : JobRunner::Observer {
   }
 
   std::string own_metrics() const {
-    return job_metrics(view()) + (rollout_ ? rollout_metrics(rollout_->core()) : "");
+    return job_metrics(view()) + scaling_.metrics() +
+           (rollout_ ? rollout_metrics(rollout_->core()) : "");
   }
 
   // The workers' keys; only the owner of the job can read them.

@@ -9,10 +9,11 @@ namespace {
 
 constexpr auto kTexts = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"", R"(Examples:
-  pdjob --config configs/quickstart.yaml        start a job; Ctrl-C drains and stops it
+  pdjob example > job.yaml                      a small job file to begin with
+  pdjob --config job.yaml                       start a job; Ctrl-C drains and stops it
   pdjob --config job.yaml --set decode.workers=4
                                                 the same, with one key changed
-  pdjob plan --config configs/local_2p2d.yaml   show what would run, and start nothing
+  pdjob plan --config job.yaml                  show what would run, and start nothing
   pdjob ps                                      the jobs that run here
   pdjob status --job quickstart                 what runs, and how it is doing
   pdjob top                                     the same, live: load, latencies, rates
@@ -47,6 +48,11 @@ Examples:
     {"convert", R"(
 Examples:
   pdjob convert vllm.yaml > job.yaml
+)"},
+    {"example", R"(
+Examples:
+  pdjob example > job.yaml
+  pdjob example local_2p2d | pdjob plan --config /dev/stdin
 )"},
     {"ps", R"(
 Examples:

@@ -13,6 +13,7 @@
 #include "launcher/cli/batch_command.h"
 #include "launcher/cli/completion_arguments.h"
 #include "launcher/cli/convert_command.h"
+#include "launcher/cli/examples.h"
 #include "launcher/cli/help_texts.h"
 #include "launcher/cli/process_arguments.h"
 #include "launcher/cli/reference_arguments.h"
@@ -88,6 +89,7 @@ struct CommandLine {
     app.set_version_flag("--version", "pdjob " PDJOB_VERSION);
     add_settings(app, app.add_option("--config", config_path, "The job file to run"));
     app.require_subcommand(0, 1);
+    add_example();
     add_plan();
     add_convert();
     add_ps();
@@ -123,6 +125,17 @@ struct CommandLine {
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false)
         ->needs(config);
+  }
+
+  void add_example() {
+    CLI::App* const command = app.add_subcommand("example", "Print a job file to begin with");
+    command->add_option("NAME", example, "Which one")
+        ->check(CLI::IsMember(example_names()))
+        ->capture_default_str();
+    command->callback([this] {
+      std::fputs(example_text(example).c_str(), stdout);
+      exit_code = kExitOk;
+    });
   }
 
   void add_plan() {

@@ -45,6 +45,8 @@ openai::ApiKind kind_of(std::string_view path) {
       return openai::ApiKind::kSglang;
     case BodyForm::kTokens:
       return openai::ApiKind::kTokens;
+    case BodyForm::kEmbedding:
+      return openai::ApiKind::kEmbedding;
     case BodyForm::kOpenai:
       break;
   }
@@ -106,7 +108,8 @@ void RelayApi::route(RequestId id, net::HttpRequest& request, RequestBody body, 
   }
   begin(id,
         {.sink = std::move(sink),
-         .abortable = generates && !is_probe(request, tenant_config(tenant)) && !is_row(request),
+         .abortable = generates && !body.embeds() && !is_probe(request, tenant_config(tenant)) &&
+                      !is_row(request),
          .tenant = tenant,
          .tokens_paid = tokens},
         request, std::move(body), generates);
@@ -187,6 +190,7 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   const auto [row, is_new] = exchanges_.emplace(id, std::move(admitted));
   PDJOB_CHECK(is_new, id);
   Exchange& exchange = row->second;
+  exchange.method = request.method == "GET" ? "GET" : "POST";
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
   exchange.rids = body.rids();
@@ -208,7 +212,8 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   }
   exchange.arrived = loop_.now();
   std::vector<uint64_t> blocks;
-  if (core_.wants_blocks()) {
+  // A prompt that is read leaves no rows behind.
+  if (core_.wants_blocks() && !body.scores_prompt() && !body.embeds()) {
     std::string shape = body.shape();
     if (!tenant.name.empty()) {
       shape.append(1, '\0').append(tenant.name);  // Workers share no KV between tenants.
@@ -220,9 +225,11 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   const auto pin = [&](std::string_view header) {
     return may_pin ? std::string(request.header(header)) : std::string();
   };
-  const bool hands_over = generates && (!body.several_prompts() || prefills_several_prompts());
+  const bool hands_over = generates && !body.scores_prompt() && !body.embeds() &&
+                          (!body.several_prompts() || prefills_several_prompts());
   RequestFacts facts{.model = body.model(),
                      .hands_over = hands_over,
+                     .prompt_only = body.prompt_only(),
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
                      .blocks = std::move(blocks),
@@ -745,16 +752,17 @@ void RelayApi::carry_out(const StartLeg& effect) {
     span->attributes.emplace_back("pdjob.attempt", std::to_string(effect.leg.attempt));
     own_lines.append("traceparent: " + traceparent(span->context) + "\r\n");
   }
-  const net::CallId call = client_->start({.to = {worker.host, worker.port},
-                                           .method = "POST",
-                                           .target = exchange.target,
-                                           .header_lines = exchange.header_lines,
-                                           .more_header_lines = own_lines,
-                                           .body = leg_body(effect, exchange, words),
-                                           .connect_timeout = config_.connect_timeout,
-                                           .head_timeout = config_.request_timeout,
-                                           .idle_timeout = config_.request_timeout},
-                                          *this);
+  const net::CallId call = client_->start(
+      {.to = {worker.host, worker.port},
+       .method = exchange.method,
+       .target = exchange.target,
+       .header_lines = exchange.header_lines,
+       .more_header_lines = own_lines,
+       .body = exchange.method == "GET" ? std::string() : leg_body(effect, exchange, words),
+       .connect_timeout = config_.connect_timeout,
+       .head_timeout = config_.request_timeout,
+       .idle_timeout = config_.request_timeout},
+      *this);
   const bool teaches = effect.kv == KvPart::kOffer && exchange.dialect->address_in != nullptr;
   legs_[call] =
       Leg{.id = effect.leg,

@@ -117,6 +117,7 @@ class RelayApi final : public net::HttpCallHandler {
   // A request, until its reply is complete.
   struct Exchange {
     std::unique_ptr<ReplySink> sink;
+    std::string_view method = "POST";  // Of its legs.
     std::string target;
     std::string header_lines;  // Shared by all legs; each adds its own.
     std::string request_id;

@@ -14,7 +14,7 @@ import time
 import httpx
 import pytest
 
-from conftest import BIN, Job, Process, eventually, running_job
+from conftest import BIN, ROOT, Job, Process, eventually, running_job
 
 
 def run(*argv, **more):
@@ -72,10 +72,19 @@ def test_the_manual_page_has_each_command_and_is_plain_to_its_formatter():
             assert read.returncode == 0 and read.stdout + read.stderr == "", read
 
 
-@pytest.mark.parametrize("page", ["job-file", "headers", "metrics"])
+@pytest.mark.parametrize("page", ["job-file", "headers", "api", "metrics"])
 def test_each_reference_page_is_markdown_with_tables(page):
     answer = run("reference", page)
     assert answer.returncode == 0 and answer.stdout.startswith("# ") and "\n|---|" in answer.stdout
+
+
+def test_the_reference_has_every_field_that_a_parser_reads():
+    listed = run("reference", "api").stdout
+    reads = re.compile(r'(?:->|\.)(?:boolean|integer|number|text|list|object|find|is_null|only|unsupported)\(\s*"(\w+)"')
+    parsers = [ROOT / "openai" / f"{name}.cc" for name in ("openai", "openai_prompt", "openai_sampling", "openai_embedding", "sglang_request", "tokens_request")]
+    names = {name for parser in parsers for name in reads.findall(parser.read_text())}
+    assert len(names) > 60
+    assert [name for name in sorted(names) if f"`{name}`" not in listed and f".{name}`" not in listed] == []
 
 
 def test_status_shows_the_only_job_without_being_told_its_name(tmp_path):
