@@ -104,6 +104,8 @@ RouterMetrics::RouterMetrics()
       alive_(metrics_.gauge("pdjob_router_requests_alive", "Requests that have not ended.")),
       queued_(metrics_.gauge("pdjob_router_requests_queued",
                              "Requests that wait for a usable pair of workers.")),
+      queued_max_(metrics_.gauge("pdjob_router_requests_queued_max",
+                                 "Requests that may wait at once: the job file's queue_max.")),
       spans_dropped_(metrics_.gauge("pdjob_router_spans_dropped",
                                     "Spans that the collector of traces did not take, so far.")),
       pairs_avoided_(metrics_.gauge("pdjob_router_pairs_avoided",
@@ -125,12 +127,13 @@ RouterMetrics::RouterMetrics()
                                          "Requests by how they ended.",
                                          {{"outcome", to_string(static_cast<Outcome>(i))}}));
   }
-  for (const BypassReason reason :
-       {BypassReason::kShort, BypassReason::kWaits, BypassReason::kBusy}) {
+  for (const BypassReason reason : {BypassReason::kShort, BypassReason::kWaits, BypassReason::kBusy,
+                                    BypassReason::kPromptOnly}) {
     bypassed_.push_back(metrics_.counter("pdjob_router_bypassed_total",
                                          "Requests that one worker served alone, because a "
                                          "hand-over would not have paid: a decode worker, or if "
-                                         "that was busy a prefill worker.",
+                                         "that was busy, or the request reads only its prompt, a "
+                                         "prefill worker.",
                                          {{"reason", to_string(reason)}}));
   }
   for (size_t i = 0; i < kRetryReasons; ++i) {
@@ -213,6 +216,7 @@ void RouterMetrics::blamed(const std::string& tenant) {
 std::string RouterMetrics::text(const Router& router, Instant now) {
   alive_.set(static_cast<double>(router.requests_alive()));
   queued_.set(static_cast<double>(router.requests_queued()));
+  queued_max_.set(router.queue_max());
   pairs_avoided_.set(static_cast<double>(router.suspicions().pairs(now).size()));
   kv_blocks_.set(router.kv() == nullptr ? 0 : router.kv()->size());
   std::array<size_t, 3> counts{};
