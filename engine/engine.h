@@ -48,6 +48,8 @@ struct ModelFacts {
   uint32_t context_trained = 0;  // Tokens.
   std::string rope;              // Type, base, scale as text; only compared.
   uint64_t kv_bytes_per_token = 0;
+  // The instructions of the CPU's kernels, which determine the bits; empty if a GPU computes.
+  std::string cpu;
   uint32_t embedding_dim = 0;  // Floats of a token's hidden state. Not compared, nor is `pooling`.
   Pooling pooling = Pooling::kMean;
   std::string library;  // Version of the engine library; it determines the KV layout.

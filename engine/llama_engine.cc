@@ -18,6 +18,7 @@
 #include "common/log.h"
 #include "common/os/real_clock.h"
 #include "engine/gpu_kv.h"
+#include "engine/kernels/cpu_kernels.h"
 #include "engine/kv_spans.h"
 #include "engine/llama_vocabulary.h"
 #include "engine/model_facts.h"
@@ -44,7 +45,7 @@ struct FreeContext {
   void operator()(llama_context* context) const { llama_free(context); }
 };
 struct FreeThreads {
-  void operator()(ggml_threadpool* threads) const { ggml_threadpool_free(threads); }
+  void operator()(ggml_threadpool* threads) const { free_cpu_threads(threads); }
 };
 using ModelPtr = std::unique_ptr<llama_model, FreeModel>;
 using ContextPtr = std::unique_ptr<llama_context, FreeContext>;
@@ -311,15 +312,17 @@ class LlamaEngine final : public Engine {
 };
 
 Result<std::unique_ptr<Engine>> LlamaEngine::open(EngineConfig config) {
-  start_library();
-  // PageAlignedBuffers and GpuKv::Placement change globals of ggml.
+  // CpuKernels, PageAlignedBuffers and GpuKv::Placement change globals of ggml.
   static std::mutex opening;
   const std::lock_guard lock(opening);
+  PDJOB_TRY_STATUS(choose_cpu_kernels(config.cpu));
+  start_library();
   PDJOB_TRY(const ggml_backend_dev_t gpu, computing_gpu(config));
   PDJOB_TRY(ModelPtr model, load_model(config, gpu));
   PDJOB_TRY(KvLayout layout, probe_layout(*model, config));
   config.tokens_per_sequence = round_up_rows(config.tokens_per_sequence, layout.row_bytes);
   PDJOB_TRY(ModelFacts facts, read_facts(*model, layout, config));
+  log::info("libllama's kernels for the CPU use " + cpu_instructions());
   std::unique_ptr<LlamaEngine> engine(
       new LlamaEngine(std::move(config), std::move(model), std::move(layout)));
   engine->facts_ = std::move(facts);
@@ -373,7 +376,7 @@ void LlamaEngine::join_board() {
 ThreadsPtr LlamaEngine::make_threads(uint32_t count) const {
   ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(count));
   params.poll = board_ ? kNoPolling : kThreadPolling;
-  return ThreadsPtr(ggml_threadpool_new(&params));
+  return ThreadsPtr(new_cpu_threads(params));
 }
 
 // More threads are made the first time that a step may use them.

@@ -11,6 +11,8 @@
 #include <llama.h>
 #include <xxhash.h>
 
+#include "engine/kernels/cpu_kernels.h"
+
 namespace pdjob::engine {
 namespace {
 
@@ -140,6 +142,7 @@ Result<ModelFacts> read_facts(const llama_model& model, const KvLayout& layout,
   facts.rope = rope(model);
   facts.kv_bytes_per_token =
       std::accumulate(layout.row_bytes.begin(), layout.row_bytes.end(), uint64_t{0});
+  facts.cpu = config.gpu && !config.cpu_computes_in_gpu_memory ? "" : cpu_instructions();
   facts.embedding_dim = static_cast<uint32_t>(llama_model_n_embd_out(&model));
   facts.pooling = pooling(model);
   facts.library = std::string("llama.cpp ") + llama_version() + " " + ggml_commit();

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <optional>
 #include <utility>
 
 #include "common/json/json_writer.h"
+#include "common/metrics.h"
 #include "common/parse_number.h"
 
 namespace pdjob::launcher {
@@ -147,6 +147,7 @@ Result<std::string> JobScaling::order(std::string_view text) {
       by_hand_.insert(group.name);
     }
     if (group.wanted != before[i].wanted) {
+      count_change(group.name, before[i].wanted, group.wanted);
       note(group.name + ": from " + std::to_string(before[i].wanted) + " to " +
            std::to_string(group.wanted) + " workers, by `pdjob scale`\n");
     }
@@ -181,6 +182,7 @@ void JobScaling::tick() {
               : "from " + std::to_string(each.from) + " to " + std::to_string(each.to)) +
          " workers: " + each.reason + "\n");
     sizes_.want(group.name, each.to);
+    count_change(group.name, each.from, each.to);
     changed = changed || each.from != each.to;
   }
   if (changed) {
@@ -219,6 +221,12 @@ Observation JobScaling::observe() const {
   return seen;
 }
 
+void JobScaling::count_change(const std::string& group, uint32_t from, uint32_t to) {
+  Changes& changes = changes_[group];
+  changes.grown += to > from ? 1 : 0;
+  changes.shrunk += to < from ? 1 : 0;
+}
+
 void JobScaling::note(const std::string& lines) {
   say_(lines);
   notes_.push_back({loop_.now(), lines});
@@ -245,6 +253,44 @@ std::string JobScaling::text() const {
         "\n";
   }
   return text;
+}
+
+std::string JobScaling::metrics() const {
+  std::vector<GroupCounts> counts;
+  for (const SizedGroup& group : sizes_.groups()) {
+    const GroupProgress progress = sizes_.progress(group, runner_.job());
+    const auto found = changes_.find(group.name);
+    const Changes changes = found == changes_.end() ? Changes{} : found->second;
+    counts.push_back({.name = group.name,
+                      .wanted = progress.wanted,
+                      .serving = progress.serving,
+                      .grown = changes.grown,
+                      .shrunk = changes.shrunk});
+  }
+  return group_metrics(counts);
+}
+
+std::string group_metrics(const std::vector<GroupCounts>& groups) {
+  Metrics metrics;
+  for (const GroupCounts& group : groups) {
+    metrics
+        .gauge("pdjob_group_workers_wanted", "Workers that the group should have.",
+               {{"group", group.name}})
+        .set(group.wanted);
+    metrics
+        .gauge("pdjob_group_workers_serving", "Workers of the group that serve.",
+               {{"group", group.name}})
+        .set(group.serving);
+    for (const auto& [direction, count] :
+         {std::pair("up", group.grown), std::pair("down", group.shrunk)}) {
+      metrics
+          .counter("pdjob_scaling_decisions_total",
+                   "Changes of the group's size, by the job itself or by `pdjob scale`.",
+                   {{"group", group.name}, {"direction", direction}})
+          .add(static_cast<double>(count));
+    }
+  }
+  return metrics.text();
 }
 
 std::string JobScaling::json() const {

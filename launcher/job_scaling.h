@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -18,6 +19,16 @@
 #include "net/loop/loop.h"
 
 namespace pdjob::launcher {
+
+// A group for its metrics.
+struct GroupCounts {
+  std::string name;
+  uint32_t wanted = 0;
+  uint32_t serving = 0;
+  uint64_t grown = 0;  // Decisions and orders that made it larger.
+  uint64_t shrunk = 0;
+};
+std::string group_metrics(const std::vector<GroupCounts>& groups);
 
 class JobScaling {
  public:
@@ -35,6 +46,8 @@ class JobScaling {
   // {"order": 2, "settled": 0, "trouble": "", "text": "decode: 1 of 2 serve: ..."}
   std::string json() const;
   std::string text() const;
+  // For Prometheus.
+  std::string metrics() const;
   // The last decisions and what happened to processes, each with its reason; the newest one last.
   std::string explain() const;
 
@@ -49,8 +62,14 @@ class JobScaling {
     std::string text;
   };
 
+  struct Changes {
+    uint64_t grown = 0;
+    uint64_t shrunk = 0;
+  };
+
   void carry_on();
   void tick();
+  void count_change(const std::string& group, uint32_t from, uint32_t to);
   Observation observe() const;
 
   net::Loop& loop_;
@@ -60,6 +79,7 @@ class JobScaling {
   const bool to_zero_;
   Autoscaler autoscaler_;
   std::set<std::string> by_hand_;  // Groups whose size a person has set.
+  std::map<std::string, Changes> changes_;
   std::deque<Note> notes_;
   const std::function<void(const std::string&)> say_;
   int64_t orders_taken_ = 0;

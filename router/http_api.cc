@@ -23,7 +23,8 @@ enum class Endpoint {
   kHealth,
   kMetrics,
   kWorkers,
-  kMembers
+  kMembers,
+  kTimings
 };
 
 struct Route {
@@ -48,6 +49,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/metrics", Endpoint::kMetrics},
     {"GET", "/pdjob/workers", Endpoint::kWorkers},
     {"GET", "/pdjob/members", Endpoint::kMembers},
+    {"GET", "/pdjob/timings", Endpoint::kTimings},
 };
 
 openai::ApiError no_such_route(const net::HttpRequest& request, int status) {
@@ -300,6 +302,11 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
         return knows(id, request) ? reply_workers(id) : void();
       case Endpoint::kMembers:
         return knows(id, request) ? members_->reply(id, request) : void();
+      case Endpoint::kTimings:
+        if (const std::string timings = relay_->timings_json(request); !timings.empty()) {
+          return reply_json(id, 200, timings);
+        }
+        break;  // Only the launcher knows that it is there.
     }
   }
   refuse(id, no_such_route(request, status));

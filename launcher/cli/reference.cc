@@ -11,6 +11,8 @@
 #include "batch/api/batch_metrics.h"
 #include "common/metrics.h"
 #include "launcher/job_rollout.h"
+#include "launcher/job_scaling.h"
+#include "launcher/metrics/job_scrape.h"
 #include "launcher/status.h"
 #include "openai/headers.h"
 #include "openai/openai_fields.h"
@@ -100,8 +102,8 @@ std::string of_launchers() {
           {.nodes = {{.name = "node-0"}}, .groups = {}, .weights = {}, .record = {}});
   std::vector<Effect> effects;
   job.step(NodeBlamed{"node-0"}, Instant(), effects);
-  return job_metrics({.plan = plan, .job = job, .url = ""}) +
-         rollout_metrics(Rollout({}, {}, {}, 1));
+  return job_metrics({.plan = plan, .job = job, .url = ""}) + group_metrics({{.name = "decode"}}) +
+         scraped_metrics({{"decode-0", true}}) + rollout_metrics(Rollout({}, {}, {}, 1));
 }
 
 using Routes = std::vector<std::pair<std::string_view, std::string_view>>;

@@ -6,6 +6,7 @@
 #include "common/crypto/job_keys.h"
 #include "common/json/json_writer.h"
 #include "common/limits.h"
+#include "common/metrics.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -17,9 +18,6 @@ constexpr size_t kAllBytesMax = 64 * limits::kMiB;
 constexpr size_t kAskingMax = 32;
 constexpr size_t kWaitingMax = 64;
 constexpr size_t kSinglesMax = 256;
-constexpr std::string_view kHead =
-    "# HELP pdjob_process_scraped 1 if the launcher could read the process's metrics just now.\n"
-    "# TYPE pdjob_process_scraped gauge\n";
 
 Error too_many() { return {ErrorCode::kOverloaded, "too many read the job's metrics"}; }
 
@@ -50,6 +48,19 @@ std::string discovery_json(const std::string& job, const std::string& address,
   }
   json.end_array();
   return text;
+}
+
+std::string scraped_metrics(const std::map<std::string, bool>& answered) {
+  Metrics metrics;
+  for (const auto& [process, scraped] : answered) {
+    metrics
+        .gauge("pdjob_process_scraped",
+               "1 if the launcher could read the process's metrics just now. Only on "
+               "/metrics/all.",
+               {{"process", process}})
+        .set(scraped ? 1 : 0);
+  }
+  return metrics.text();
 }
 
 JobScrape::JobScrape(net::Loop& loop, std::function<std::vector<ScrapedProcess>()> processes)
@@ -96,8 +107,7 @@ void JobScrape::ask_next() {
       if (page) {
         round_->merged.add(name, *page);
       }
-      round_->answered +=
-          "pdjob_process_scraped{process=\"" + name + "\"} " + std::to_string(page ? 1 : 0) + "\n";
+      round_->answered[name] = page.has_value();
       ask_next();
     });
   }
@@ -106,8 +116,7 @@ void JobScrape::ask_next() {
   }
   const Round done = std::move(*round_);
   round_.reset();
-  const std::string text =
-      done.merged.text() + (done.answered.empty() ? "" : std::string(kHead) + done.answered);
+  const std::string text = done.merged.text() + scraped_metrics(done.answered);
   for (const Then& then : done.waiting) {
     then(text);
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,9 @@ struct ScrapedProcess {
 std::string discovery_json(const std::string& job, const std::string& address,
                            const std::vector<ScrapedProcess>& processes);
 
+// The page's own metric: which processes answered. Pure.
+std::string scraped_metrics(const std::map<std::string, bool>& answered);
+
 class JobScrape {
  public:
   using Then = std::function<void(Result<std::string>)>;
@@ -50,7 +54,7 @@ class JobScrape {
     MergedMetrics merged;
     std::deque<ScrapedProcess> left;
     size_t asking = 0;
-    std::string answered;  // pdjob_process_scraped: a line for each process.
+    std::map<std::string, bool> answered;
     std::vector<Then> waiting;
   };
 

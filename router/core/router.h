@@ -330,6 +330,7 @@ class Router {
   std::string_view weight_version() const;
   size_t requests_alive() const { return requests_.size(); }
   size_t requests_queued() const;
+  uint32_t queue_max() const { return config_.queue_max; }
   // Clients' requests that workers may have.
   size_t requests_running() const;
   bool closed() const { return closed_; }

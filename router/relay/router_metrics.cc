@@ -104,6 +104,8 @@ RouterMetrics::RouterMetrics()
       alive_(metrics_.gauge("pdjob_router_requests_alive", "Requests that have not ended.")),
       queued_(metrics_.gauge("pdjob_router_requests_queued",
                              "Requests that wait for a usable pair of workers.")),
+      queued_max_(metrics_.gauge("pdjob_router_requests_queued_max",
+                                 "Requests that may wait at once: the job file's queue_max.")),
       spans_dropped_(metrics_.gauge("pdjob_router_spans_dropped",
                                     "Spans that the collector of traces did not take, so far.")),
       pairs_avoided_(metrics_.gauge("pdjob_router_pairs_avoided",
@@ -214,6 +216,7 @@ void RouterMetrics::blamed(const std::string& tenant) {
 std::string RouterMetrics::text(const Router& router, Instant now) {
   alive_.set(static_cast<double>(router.requests_alive()));
   queued_.set(static_cast<double>(router.requests_queued()));
+  queued_max_.set(router.queue_max());
   pairs_avoided_.set(static_cast<double>(router.suspicions().pairs(now).size()));
   kv_blocks_.set(router.kv() == nullptr ? 0 : router.kv()->size());
   std::array<size_t, 3> counts{};

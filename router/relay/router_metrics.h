@@ -101,6 +101,7 @@ class RouterMetrics {
   Histogram request_seconds_;
   Gauge alive_;
   Gauge queued_;
+  Gauge queued_max_;
   Gauge spans_dropped_;
   Gauge pairs_avoided_;
   Gauge cache_entries_;

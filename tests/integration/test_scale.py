@@ -77,6 +77,11 @@ def ready(job, role):
     return sorted(p["name"] for p in job.processes().values() if p["role"] == role and p["state"] == "ready")
 
 
+def launcher_of(job):
+    (found,) = job.folder.glob("state/*/launcher.json")
+    return "http://" + json.loads(found.read_text())["admin"]
+
+
 def role_changes_by_new_processes(job):
     """A worker whose rows a peer may still write cannot change its role in place: it ends, and a new process takes the role."""
     logs = pathlib.Path(job.folder).glob("logs/**/*.log")
@@ -111,6 +116,9 @@ def test_sizes_change_under_load_and_nothing_is_lost_or_altered(job):
     assert not wrong, (wrong[0], expected[wrong[0][0]])
     processes = job.processes().values()
     assert all(process["crashes"] == 0 for process in processes)
+    decided = {(group, way): metric(launcher_of(job), "pdjob_scaling_decisions_total", group=group, direction=way) for group in ("prefill", "decode") for way in ("up", "down")}
+    assert decided == {("prefill", "up"): 1, ("prefill", "down"): 1, ("decode", "up"): 2, ("decode", "down"): 2}
+    assert metric(launcher_of(job), "pdjob_group_workers_serving") == metric(launcher_of(job), "pdjob_group_workers_wanted") == 2
     assert sum(process["restarts"] for process in processes) <= role_changes_by_new_processes(job)
     eventually(lambda: assert_idle(job), 30, "no rows left in use")
 

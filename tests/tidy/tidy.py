@@ -43,9 +43,10 @@ ROOMS = {
     "openai": "json",
     "openai/kv_events": "",
     "engine/grammar": "",
+    "engine/kernels": "",
     "engine/recipes": "",
     "engine/threads": "",
-    "engine": "grammar recipes threads",
+    "engine": "grammar kernels recipes threads",
     "kvtransfer/config": "",
     "kvtransfer/rows": "",
     "kvtransfer/link": "config rows",
@@ -96,7 +97,7 @@ ROOMS = {
     "launcher/metrics": "",
     "launcher": "view placement plan job scaling rollout clusters agents run ray dashboard metrics",
     "launcher/look": "view plan clusters .",
-    "launcher/cli": "plan clusters agents run look .",
+    "launcher/cli": "plan clusters agents run metrics look .",
 }
 
 # Library -> (its headers, the only files that may include them).

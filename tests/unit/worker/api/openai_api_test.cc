@@ -715,7 +715,7 @@ TEST_F(LongRequest, WhoseClientLeavesIsForgotten) {
 TEST_F(LongRequest, ThatCameBeforeTheDrainIsAnswered) {
   Call slow(loop_);
   start(slow, "POST", "/v1/completions", long_request());
-  while (server_->exchanges_alive() == 0) {
+  while (server_->replies_alive() == 0) {
     EXPECT_EQ(ask("GET", "/health").status, 200);
   }
   EXPECT_EQ(ask("GET", "/health").status, 200);
