@@ -101,6 +101,8 @@ class RelayApi final : public net::HttpCallHandler {
   std::optional<Admission::Headers> admit_free(ReplySink& sink, Admission::Tenant tenant);
   RouterMetrics& metrics() { return metrics_; }
   std::string metrics_text();
+  // Its handshakes are among the metrics. It outlives this.
+  void count_handshakes(net::ServerTls& tls) { tls_ = &tls; }
 
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
   void on_body(net::CallId call, std::string_view raw) override;
@@ -234,6 +236,7 @@ class RelayApi final : public net::HttpCallHandler {
   const KeyCheck probe_check_;
   const KeyCheck rows_check_;
   RouterMetrics metrics_;
+  net::ServerTls* tls_ = nullptr;
   const std::unique_ptr<Tracer> tracer_;  // If the config has one.
 
   const std::string leg_prefix_;
