@@ -83,6 +83,18 @@ class RawClient {
       return bytes.empty() || (count < 0 && errno != EAGAIN);
     }));
   }
+  // Does not wait. Returns how much of `text` it took.
+  size_t offer(std::string_view text) {
+    if (!wrapping_) {
+      const ssize_t count = ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL);
+      return count > 0 ? static_cast<size_t>(count) : 0;
+    }
+    const bool takes = offered_.empty();
+    offered_ += takes ? wrapping_->wrapped(text) : std::string();
+    const ssize_t count = ::send(fd_.get(), offered_.data(), offered_.size(), MSG_NOSIGNAL);
+    offered_.erase(0, count > 0 ? static_cast<size_t>(count) : 0);
+    return takes ? text.size() : 0;
+  }
   void send_in_pieces(std::string_view bytes, size_t piece) {
     for (size_t at = 0; at < bytes.size(); at += piece) {
       send(bytes.substr(at, piece));
@@ -121,6 +133,7 @@ class RawClient {
   EventLoop& loop_;
   std::unique_ptr<Wrapping> wrapping_;
   Fd fd_;
+  std::string offered_;  // Wrapped, and not taken by the socket.
   std::string received_;
   bool ended_ = false;
 };

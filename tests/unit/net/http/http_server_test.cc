@@ -95,11 +95,6 @@ class HttpServerTest : public testing::TestWithParam<Door> {
   std::unique_ptr<HttpServer> server;
 };
 
-INSTANTIATE_TEST_SUITE_P(, HttpServerTest, testing::Values(Door::kPlain, Door::kTls),
-                         [](const auto& door) {
-                           return door.param == Door::kPlain ? "Plain" : "Tls";
-                         });
-
 TEST_P(HttpServerTest, AnswersARequest) {
   open();
   echo();
@@ -610,20 +605,22 @@ TEST_P(HttpServerTest, SaysThatAnAddressIsTaken) {
   EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
 }
 
-TEST_P(HttpServerTest, ServesAThousandConnections) {
+TEST_P(HttpServerTest, ServesManyConnections) {
+  const size_t many =
+      GetParam() == Door::kTls ? 200 : 1000;  // Of TLS, the client's end costs most.
   open();
   echo();
   std::vector<std::unique_ptr<RawClient>> clients;
-  for (int i = 0; i < 1000; ++i) {
+  while (clients.size() < many) {
     clients.push_back(connect());
-    ::send(clients.back()->fd(), kGet.data(), kGet.size(), MSG_NOSIGNAL);
+    EXPECT_EQ(clients.back()->offer(kGet), kGet.size());
   }
   const auto all_answered = [&] {
     return std::ranges::all_of(
         clients, [](const auto& client) { return client->received().ends_with("GET /x y=1 "); });
   };
   ASSERT_TRUE(run_until(loop, all_answered));
-  EXPECT_EQ(handler.requests.size(), 1000U);
+  EXPECT_EQ(handler.requests.size(), many);
 }
 
 TEST_P(HttpServerTest, ClosesEverythingWhenDestroyed) {
@@ -675,7 +672,7 @@ class StreamTest : public HttpServerTest {
   std::string body;
 };
 
-TEST_F(StreamTest, PassesABodyOnInEachFramingAndKeepsTheConnection) {
+TEST_P(StreamTest, PassesABodyOnInEachFramingAndKeepsTheConnection) {
   open_streaming();
   const auto client = connect();
   client->send_in_pieces("POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello", 1);
@@ -695,7 +692,7 @@ TEST_F(StreamTest, PassesABodyOnInEachFramingAndKeepsTheConnection) {
   EXPECT_EQ(server->held().total(), 0U);
 }
 
-TEST_F(StreamTest, APauseHoldsTheClientBack) {
+TEST_P(StreamTest, APauseHoldsTheClientBack) {
   open_streaming(size_t{1} << 30);
   size_t received = 0;
   ExchangeId exchange{};
@@ -712,13 +709,14 @@ TEST_F(StreamTest, APauseHoldsTheClientBack) {
   size_t sent = 0;
   const auto push = [&] {
     while (sent < kBytes) {
-      const ssize_t count =
-          ::send(client->fd(), piece.data(), std::min(piece.size(), kBytes - sent), MSG_NOSIGNAL);
-      if (count <= 0) {
+      const size_t count =
+          client->offer(std::string_view(piece).substr(0, std::min(piece.size(), kBytes - sent)));
+      if (count == 0) {
         return;
       }
-      sent += static_cast<size_t>(count);
+      sent += count;
     }
+    client->offer("");
   };
   run_until(loop, [&] { return push(), false; }, std::chrono::milliseconds(500));
   EXPECT_LT(sent, kBytes) << "the rest waits in the client";
@@ -732,7 +730,7 @@ TEST_F(StreamTest, APauseHoldsTheClientBack) {
   EXPECT_EQ(received, kBytes);
 }
 
-TEST_F(StreamTest, AReplyBeforeTheEndOfTheBodyClosesTheConnection) {
+TEST_P(StreamTest, AReplyBeforeTheEndOfTheBodyClosesTheConnection) {
   open_streaming();
   handler.body = [this](ExchangeId id, std::string_view, BodyPart) {
     server->reply(id, 413, "text/plain", "too much");
@@ -746,7 +744,7 @@ TEST_F(StreamTest, AReplyBeforeTheEndOfTheBodyClosesTheConnection) {
   EXPECT_EQ(handler.requests.size(), 1U);
 }
 
-TEST_F(StreamTest, TellsThatAClientLeftOrStalledOrLied) {
+TEST_P(StreamTest, TellsThatAClientLeftOrStalledOrLied) {
   open_streaming(10);
   const std::string head = "POST /p HTTP/1.1\r\nHost: h\r\n";
   const auto leaving = connect();
@@ -768,6 +766,13 @@ TEST_F(StreamTest, TellsThatAClientLeftOrStalledOrLied) {
   ASSERT_TRUE(announced->wait_for("413"));
   EXPECT_EQ(handler.requests.size(), 4U);
 }
+
+// Every test runs over plain TCP and over TLS.
+std::string name_of(const testing::TestParamInfo<Door>& door) {
+  return door.param == Door::kPlain ? "Plain" : "Tls";
+}
+INSTANTIATE_TEST_SUITE_P(, HttpServerTest, testing::Values(Door::kPlain, Door::kTls), name_of);
+INSTANTIATE_TEST_SUITE_P(, StreamTest, testing::Values(Door::kPlain, Door::kTls), name_of);
 
 }  // namespace
 }  // namespace pdjob::net
