@@ -25,6 +25,7 @@ class TlsServerStream final : public Stream, FdHandler, TlsWire {
   int connect_error() const override { return plain_->connect_error(); }
   ssize_t read(std::span<char> to) override;
   ssize_t write(std::span<const std::string_view> pieces) override;
+  bool flushed() const override { return session_.flushed(); }
   void finish_writing() override;
   void reset_when_closed() override { plain_->reset_when_closed(); }
 
