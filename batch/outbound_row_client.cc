@@ -59,10 +59,16 @@ void OutboundRowClient::start(Attempt attempt, const Then& then) {
                          .body = std::move(attempt.body),
                          .connect_timeout = kConnectTimeout,
                          .timeout = server_.row_timeout,
+                         .peer = server_.peer,
                          .reply_bytes_max = kReplyBytesMax};
   call.to.path = joined_target(server_.url.path, attempt.target);
   call.headers = {"Content-Type: application/json",
                   std::string(openai::header::kRequestId) + ": " + attempt.request_id};
+  std::string_view more = server_.header_lines;
+  for (size_t end = more.find("\r\n"); end != more.npos; end = more.find("\r\n")) {
+    call.headers.emplace_back(more.substr(0, end));
+    more.remove_prefix(end + 2);
+  }
   if (!server_.key.empty()) {
     call.headers.push_back("Authorization: Bearer " + server_.key);
   }

@@ -9,6 +9,7 @@
 #include "batch/core/ledger.h"
 #include "common/time.h"
 #include "net/loop/event_loop.h"
+#include "net/outbound/outbound_client.h"
 #include "net/outbound/url.h"
 
 namespace pdjob::batch {
@@ -25,14 +26,19 @@ struct RowResult {
   std::string hopeless;  // Not empty: why every other row would fail like this.
 };
 
+class RowClient;
+
 // The server that answers rows.
 struct RowServer {
-  net::Url url;         // A path such as /v1 is not repeated in front of targets.
-  std::string key;      // Sent as a bearer token; empty: none.
+  net::Url url;                         // A path such as /v1 is not repeated in front of targets.
+  std::string key;                      // Sent as a bearer token; empty: none.
+  net::Peer peer = net::Peer::kProved;  // https.
   std::string ca_file;  // https: certificates of the authorities that are trusted; empty: the
                         // system's.
   Duration row_timeout = std::chrono::minutes(10);  // Of one attempt.
   std::string header_lines = {};                    // More of them, each with its end.
+  // Makes who speaks to it, for those that have only a Loop; empty: HttpRowClient, by http.
+  std::function<std::unique_ptr<RowClient>(const RowServer&)> make_client = {};
 };
 
 class RowClient {

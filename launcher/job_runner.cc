@@ -230,6 +230,7 @@ void JobRunner::carry_out(const Spawn& effect) {
   add_batch_keys(spec);
   if (router) {
     spec.probe_key = probe_key();
+    spec.https = options_.https;
     spec.begins_closed = !job_.weights().version.empty();
     spec.control_key = options_.control_key;
   } else if (effect.role != net::Role::kBatch) {
@@ -255,7 +256,8 @@ void JobRunner::add_batch_keys(net::ProcessSpec& spec) const {
     spec.batch_address = at(options_.batch_door->host, options_.batch_door->port);
     spec.batch_key = key;
   } else if (spec.role == net::Role::kBatch) {
-    spec.front_address = at(options_.doors.front().host, options_.doors.front().port);
+    spec.front_address = (options_.https ? "https://" : "") +
+                         at(options_.doors.front().host, options_.doors.front().port);
     spec.key = key;
   } else {
     return;

@@ -42,6 +42,7 @@ struct JobRunnerOptions {
   std::optional<JobRecord> record;
   net::WeightSource weights;  // Of a job of mode rollout, at its start.
   std::string control_key;    // Opens the control routes of its routers; empty: there are none.
+  bool https = false;         // The routers' doors.
   std::string config_yaml;
   std::string config_name;
 };

@@ -198,6 +198,7 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
                            .record = {},
                            .weights = {},
                            .control_key = control_key,
+                           .https = config.router.tls.on(),
                            .config_yaml = config.text,
                            .config_name = std::filesystem::absolute(config.source).string()};
   if (run.adopts()) {
@@ -466,7 +467,8 @@ class LauncherProcess final : JobRunner::Observer {
     }
     run_.ledger().door_port = port;
     run_.ledger().batch_door_port = batch_port;
-    url_ = "http://" + address_text(reachable(plan_.rows.front().host), port);
+    url_ = (config_.router.tls.on() ? "https://" : "http://") +
+           address_text(reachable(plan_.rows.front().host), port);
     if (how_ != RunHow::kServe) {
       return;
     }

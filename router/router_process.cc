@@ -1,5 +1,7 @@
 #include "router/router_process.h"
 
+#include <array>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -10,6 +12,8 @@
 #include "common/log.h"
 #include "net/control/job_member.h"
 #include "net/loop/event_loop.h"
+#include "net/loop/signals.h"
+#include "net/tls/server_tls.h"
 #include "router/external/external_process.h"
 #include "router/http_api.h"
 #include "router/members/kv_events_api.h"
@@ -35,14 +39,23 @@ class RouterProcess {
   Status start() {
     loop_.pace_turns(kTurnInterval);
     PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(options_.config.listen));
+    if (options_.config.tls.on()) {
+      PDJOB_TRY(tls_, net::ServerTls::open(options_.config.tls));
+    }
+    const bool in_a_job = !options_.spec.control.empty();
+    // If routers share the address, only this router's own port can be probed and scraped. The
+    // launcher speaks no TLS, so it needs that port, too.
+    const bool own_port = options_.config.replicas > 1 || (tls_ != nullptr && in_a_job);
     PDJOB_TRY(api_,
               HttpApi::open(loop_, net::outbound_clients(loop_), options_.config,
                             {.host = listen.host,
                              .port = listen.port,
                              .listen_fd = options_.spec.listen_fd,
-                             .own_port = options_.config.replicas > 1,
+                             .own_port = own_port,
+                             .shares_port = options_.config.replicas > 1,
+                             .tls = tls_.get(),
                              // In a job, clients wait until the workers are known.
-                             .accepts_later = !options_.spec.control.empty(),
+                             .accepts_later = in_a_job,
                              .held_bytes_max = options_.config.request_bytes_max,
                              .account_held_bytes_max = options_.config.tenant_request_bytes_max},
                             [this] { member_->drained(); }));
@@ -60,22 +73,24 @@ class RouterProcess {
               net::JobMember::open(loop_, *member_, options_.spec, options_.config.drain_timeout));
     const std::string& host = options_.spec.listen_fd >= 0 ? options_.spec.host : listen.host;
     const uint16_t port = api_->server().port();
-    // If routers share the address, only this router's own port can be probed and scraped.
-    const bool shared = options_.config.replicas > 1;
     self_ = {.name = options_.spec.name,
              .engine_id = options_.spec.engine_id,
              .role = net::Role::kRouter,
-             .host = shared ? "127.0.0.1" : host,
+             .host = own_port ? "127.0.0.1" : host,
              .port = api_->server().own_port()};
-    if (options_.spec.control.empty()) {
+    const std::string url = (tls_ ? "https://" : "http://") + address_text(host, port);
+    if (tls_) {
+      watch_certificate();
+    }
+    if (!in_a_job) {
       members_.emplace(loop_, options_.workers, options_.worker_key, options_.config,
                        [this](RouterEvent event) { take_event(std::move(event)); });
       // Started by hand: the reader of the pipe learns the port.
-      std::printf("ready url=http://%s\n", address_text(host, port).c_str());
+      std::printf("ready url=%s\n", url.c_str());
       std::fflush(stdout);
     }
     member_->serve(std::move(in_job), self_);
-    log::info("routing on http://" + address_text(host, port));
+    log::info("routing on " + url);
     return ok();
   }
 
@@ -96,6 +111,31 @@ class RouterProcess {
     return ok();
   }
 
+  void watch_certificate() {
+    tell_certificate("serves");
+    api_->relay().count_handshakes(*tls_);
+    watch_.emplace(loop_, *tls_, [this](net::ServerTls::Look look) {
+      api_->relay().metrics().certificate_looked(look);
+      if (look == net::ServerTls::Look::kRefused) {
+        log::warn("the new certificate is refused, and the old one stays: " + tls_->refusal());
+      } else {
+        tell_certificate("serves new connections");
+      }
+    });
+    hangup_.emplace(loop_, std::array{SIGHUP}, [this](int /*signal*/) { watch_->reload(); });
+  }
+
+  void tell_certificate(const char* what) {
+    constexpr int64_t kDay = 24 * 3600;
+    const net::CertificateFacts& facts = tls_->certificate();
+    const int64_t days = (facts.not_after - loop_.unix_seconds()) / kDay;
+    const std::string line = std::string("certificate ") + facts.subject + ' ' + what +
+                             (facts.not_after <= loop_.unix_seconds()
+                                  ? "; it has expired"
+                                  : "; it expires in " + std::to_string(days) + " days");
+    days < 7 ? log::warn(line) : log::info(line);
+  }
+
   // Events of a router without a launcher.
   void take_event(RouterEvent event) {
     if (const auto* changed = std::get_if<WorkersChanged>(&event)) {
@@ -107,10 +147,13 @@ class RouterProcess {
   const RouterOptions options_;
   net::EventLoop loop_;
   net::WorkerEntry self_;
+  std::unique_ptr<net::ServerTls> tls_;  // Outlives api_.
   std::unique_ptr<HttpApi> api_;
   std::optional<KvEventsApi> kv_events_;
   std::optional<RouterMember> member_;
   std::optional<StaticWorkers> members_;
+  std::optional<net::CertificateWatch> watch_;
+  std::optional<net::StopSignals> hangup_;
 };
 
 }  // namespace

@@ -106,7 +106,9 @@ Result<BatchJob::Prepared> BatchJob::prepare_now() {
 }
 
 void BatchJob::run(std::function<void(const BatchRun::End&)> ended) {
-  client_ = std::make_unique<HttpRowClient>(loop_, setting_.server);
+  const RowServer& server = setting_.server;
+  client_ = server.make_client ? server.make_client(server)
+                               : std::make_unique<HttpRowClient>(loop_, server);
   run_ = std::make_unique<BatchRun>(loop_,
                                     BatchRun::Parts{.ledger = *ledger_,
                                                     .records = *records_,

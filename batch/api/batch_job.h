@@ -96,7 +96,7 @@ class BatchJob {
   std::string nonce_;
   RowCounts prepared_;
   RowCounts counts_;
-  std::unique_ptr<HttpRowClient> client_;
+  std::unique_ptr<RowClient> client_;
   std::unique_ptr<BatchRun> run_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
   std::unique_ptr<net::Helper> helper_;  // Ends first.

@@ -21,7 +21,11 @@ class BatchMember final : net::JobMember::Handler {
     const net::ProcessSpec& spec = options_.spec;
     PDJOB_TRY(RowServer rows, parse_row_server(spec.front_address));
     rows.key = spec.rows_key;
+    // The launcher holds that port, so nobody else can answer there, whatever name is in the
+    // certificate.
+    rows.peer = net::Peer::kOfThisMachine;
     rows.row_timeout = options_.row_timeout;
+    rows.make_client = [this](const RowServer& server) { return make_row_client(loop_, server); };
     PDJOB_TRY(server_,
               BatchServer::open(
                   loop_,

@@ -152,6 +152,9 @@ Result<int> router_by_spec(int spec_fd, Places places) {
   log::start(spec.name, log::Level::kInfo);
   router::RouterOptions options;
   options.config = config.router;
+  if (!spec.https) {
+    options.config.tls = {};  // The routers of a batch.
+  }
   const router::RolloutConfig& rollout = config.rollout;
   options.config.control = {.on = !spec.control_key.empty(),
                             .same_address = rollout.control == router::ControlPlace::kSameAddress,

@@ -164,6 +164,19 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   check_control_host(in, config);
 }
 
+// Only where routers run, the files are there.
+void check_tls(ConfigReader& in, const Places& places, const net::CertificateFiles& tls) {
+  if (!places.models_here || tls.certificate.empty() || tls.key.empty()) {
+    return;
+  }
+  const auto fault = net::check_certificate(
+      {.certificate = expand_home(tls.certificate, places), .key = expand_home(tls.key, places)});
+  if (fault) {
+    const bool of_key = fault->file == net::CertificateFault::File::kKey;
+    in.fail(of_key ? "router.tls.key" : "router.tls.certificate", fault->why);
+  }
+}
+
 void check_router(ConfigReader& in, const JobConfig& config) {
   if (config.router.kind != router::RouterKind::kCommand) {
     return;
@@ -381,6 +394,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   check_groups(in, config);
   check_workers(in, config);
   check_router(in, config);
+  check_tls(in, places, config.router.tls);
   check_batch(in, config, use);
   check_rollout(in, config);
   config.text_of_job = in.text_without("batch");
@@ -398,7 +412,8 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
       launcher.log_dir.empty()
           ? launcher.state_dir + "/" + config.name + "/logs"
           : std::filesystem::absolute(expand_home(launcher.log_dir, places)).string();
-  for (std::string* path : {&config.rollout.weights_dir, &config.rollout.key_file}) {
+  for (std::string* path : {&config.rollout.weights_dir, &config.rollout.key_file,
+                            &config.router.tls.certificate, &config.router.tls.key}) {
     *path = expand_home(*path, places);
   }
   batch::BatchConfig& batch = config.batch;
@@ -441,6 +456,7 @@ JobConfig batch_job(JobConfig config) {
                                 : config.launcher.log_dir + "-batch";
   config.launcher.admin = "127.0.0.1:0";
   config.router.listen = "127.0.0.1:0";
+  config.router.tls = {};               // Nobody outside asks it.
   config.batch_api.dir.clear();         // It belongs to the other job.
   config.launcher.orphan_timeout = {};  // The batch is gone with its launcher.
   return config;

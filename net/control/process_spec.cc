@@ -49,6 +49,7 @@ std::string encode_spec(const ProcessSpec& spec) {
   json.key("weights_path").string(spec.weights.path);
   json.key("weight_version").string(spec.weights.version);
   json.key("weights_digest").string(spec.weights.digest);
+  json.key("https").integer(spec.https ? 1 : 0);
   json.key("begins_closed").integer(spec.begins_closed ? 1 : 0);
   json.key("control_key").string(spec.control_key);
   json.key("config_yaml").string(spec.config_yaml);
@@ -84,11 +85,14 @@ Result<ProcessSpec> decode_spec(const std::string& json) {
   fields.take("front_address", spec.front_address);
   fields.take("rows_key", spec.rows_key);
   int begins_closed = 0;
+  int https = 0;
   fields.take("weights_path", spec.weights.path);
   fields.take("weight_version", spec.weights.version);
   fields.take("weights_digest", spec.weights.digest);
   fields.take("begins_closed", begins_closed);
+  fields.take("https", https);
   spec.begins_closed = begins_closed != 0;
+  spec.https = https != 0;
   fields.take("control_key", spec.control_key);
   fields.take("config_yaml", spec.config_yaml);
   fields.take("config_name", spec.config_name);

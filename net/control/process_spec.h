@@ -37,6 +37,7 @@ struct ProcessSpec {
   std::string batch_key;
   // For that process: where routers listen.
   std::string front_address;
+  bool https = false;  // Of a router's door; the file alone does not decide.
   // For both: who shows it to a router may name the tenant whose row it sends. Secret.
   std::string rows_key;
   WeightSource weights;        // Of a worker in a rollout job.

@@ -9,6 +9,7 @@
 
 #include "common/limits.h"
 #include "net/http/http_connection.h"
+#include "net/tls/tls_listener.h"
 
 namespace pdjob::net {
 namespace {
@@ -375,8 +376,12 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(Loop& loop, HttpHandler& ha
   PDJOB_TRY(listeners.front(),
             loop.listen({.host = options.host,
                          .port = options.port,
-                         .use = options.own_port ? PortUse::kShared : PortUse::kAlone,
+                         .use = options.shares_port ? PortUse::kShared : PortUse::kAlone,
                          .fd = options.listen_fd}));
+  if (options.tls != nullptr) {
+    listeners.front() =
+        std::make_unique<TlsListener>(loop, std::move(listeners.front()), *options.tls);
+  }
   if (options.own_port) {
     PDJOB_TRY(listeners.emplace_back(), loop.listen({}));
   }

@@ -1,6 +1,6 @@
 // HttpServer: HTTP/1.1 for all roles. It has a strict head parser, whole or streamed bounded
 // request bodies, whole or streamed replies, and raw pass-through for the router. Keep-alive and
-// pipelined requests are answered in order. It has no TLS: use loopback, or a proxy with TLS.
+// pipelined requests are answered in order. With TLS, clients speak HTTPS and nothing else.
 //
 // An ExchangeId names a request. Writing to the id of an ended exchange does nothing, so a late
 // token of a helper thread cannot reach the wrong client. Loop-bound.
@@ -23,6 +23,8 @@
 #include "net/loop/loop.h"
 
 namespace pdjob::net {
+
+class ServerTls;
 
 using ExchangeId = StrongId<struct ExchangeTag, uint64_t>;
 
@@ -81,11 +83,11 @@ class HttpHandler {
 
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 0;   // 0: any free port.
-  int listen_fd = -1;  // A listening socket to take over; host and port are ignored then.
-  // Other processes share the port. If true, the server also listens on a free loopback port of its
-  // own.
-  bool own_port = false;
+  uint16_t port = 0;         // 0: any free port.
+  int listen_fd = -1;        // A listening socket to take over; host and port are ignored then.
+  bool own_port = false;     // It also listens on a free loopback port of its own.
+  bool shares_port = false;  // With other processes.
+  ServerTls* tls = nullptr;  // Outlives the server. Null: plain. The own port is always plain.
   // Connections wait, unaccepted, until start_accepting().
   bool accepts_later = false;
   size_t body_bytes_max = 0;                            // 0: limits::kHttpBodyBytesMax.

@@ -21,12 +21,19 @@
 
 namespace pdjob::net {
 
+// Whether an https server has to prove that it is the named one.
+enum class Peer {
+  kProved,
+  kOfThisMachine,  // No: nobody else can be at its address, which is of this machine.
+};
+
 struct OutboundCall {
   Url to;
   std::vector<std::string> headers;  // "Name: value", without line ends.
   std::string body;                  // POSTed.
   Duration connect_timeout = std::chrono::seconds(2);
   Duration timeout = std::chrono::seconds(10);  // Of the whole call.
+  Peer peer = Peer::kProved;
   size_t reply_bytes_max = size_t{64} * 1024;
   // Asked about the address that is about to be connected to, after the name was resolved. Empty:
   // any may be.

@@ -10,6 +10,7 @@
 #include "common/time.h"
 #include "net/control/message.h"
 #include "net/http/http_client.h"
+#include "net/tls/server_tls.h"
 #include "router/config/async_config.h"
 #include "router/config/cache_config.h"
 #include "router/config/kv_events_config.h"
@@ -81,7 +82,8 @@ struct RouterConfig {
   std::string program;            // Replaces the recipe's program; may be empty.
   std::vector<std::string> args;  // Appended to the recipe's.
   std::string listen = "127.0.0.1:8000";
-  uint32_t replicas = 1;  // Processes that share `listen`.
+  net::CertificateFiles tls;  // Not on(): clients speak plain HTTP.
+  uint32_t replicas = 1;      // Processes that share `listen`.
   PolicyKind prefill_policy = PolicyKind::kLeastLoaded;
   PolicyKind decode_policy = PolicyKind::kLeastLoaded;
   Affinity affinity = Affinity::kSession;

@@ -1015,6 +1015,9 @@ std::string RelayApi::metrics_text() {
   if (tracer_) {
     metrics_.spans_dropped(tracer_->spans_dropped());
   }
+  if (tls_ != nullptr) {
+    metrics_.tls(tls_->counts(), tls_->certificate().not_after);
+  }
   return metrics_.text(core_, loop_.now());
 }
 

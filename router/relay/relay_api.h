@@ -104,6 +104,8 @@ class RelayApi final : public net::HttpCallHandler {
   // Where the time of requests went, for the launcher. Empty: the request does not have its key.
   std::string timings_json(const net::HttpRequest& request) const;
   std::string metrics_text();
+  // Its handshakes are among the metrics. It outlives this.
+  void count_handshakes(net::ServerTls& tls) { tls_ = &tls; }
 
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
   void on_body(net::CallId call, std::string_view raw) override;
@@ -245,6 +247,7 @@ class RelayApi final : public net::HttpCallHandler {
   const KeyCheck rows_check_;
   RouterMetrics metrics_;
   RequestTimings timings_;
+  net::ServerTls* tls_ = nullptr;
   const std::unique_ptr<Tracer> tracer_;  // If the config has one.
 
   const std::string leg_prefix_;

@@ -1,5 +1,7 @@
 #include "router/relay/router_metrics.h"
 
+#include <utility>
+
 namespace pdjob::router {
 
 const char* to_string(Outcome outcome) {
@@ -121,7 +123,11 @@ RouterMetrics::RouterMetrics()
       callbacks_waiting_(metrics_.gauge("pdjob_router_callbacks_waiting",
                                         "Answers whose clients are to be called, or again.")),
       callbacks_running_(
-          metrics_.gauge("pdjob_router_callbacks_running", "Clients that are being called.")) {
+          metrics_.gauge("pdjob_router_callbacks_running", "Clients that are being called.")),
+      certificate_expires_(
+          metrics_.gauge("pdjob_router_certificate_expires_seconds",
+                         "When the certificate for HTTPS expires, in seconds since 1970. 0: there "
+                         "is none.")) {
   for (size_t i = 0; i < kOutcomes; ++i) {
     outcomes_.push_back(metrics_.counter("pdjob_router_requests_total",
                                          "Requests by how they ended.",
@@ -161,6 +167,17 @@ RouterMetrics::RouterMetrics()
         "pdjob_router_callbacks_total", "Calls to clients of asynchronous requests.",
         {{"outcome", to_string(static_cast<CallbackOutcome>(i))}}));
   }
+  for (const char* const outcome : {"done", "failed", "timed_out", "evicted", "plain_http"}) {
+    handshakes_.push_back(metrics_.counter("pdjob_router_tls_handshakes_total",
+                                           "Handshakes of clients by how they ended.",
+                                           {{"outcome", outcome}}));
+  }
+  for (const char* const outcome : {"taken", "refused"}) {
+    certificates_.push_back(metrics_.counter("pdjob_router_certificates_total",
+                                             "Certificates that came while the router ran. A "
+                                             "refused one changes nothing; the log has the reason.",
+                                             {{"outcome", outcome}}));
+  }
   for (const Health health : {Health::kHealthy, Health::kSuspect, Health::kHalfOpen}) {
     workers_.push_back(
         metrics_.gauge("pdjob_router_workers", "Known workers.", {{"health", to_string(health)}}));
@@ -187,6 +204,24 @@ void RouterMetrics::async_holds(size_t alive, size_t running) {
 void RouterMetrics::callbacks_hold(size_t waiting, size_t running) {
   callbacks_waiting_.set(static_cast<double>(waiting));
   callbacks_running_.set(static_cast<double>(running));
+}
+
+void RouterMetrics::tls(const net::HandshakeCounts& counts, int64_t not_after) {
+  const auto add = [this](size_t outcome, uint64_t now, uint64_t& counted) {
+    handshakes_[outcome].add(static_cast<double>(now - std::exchange(counted, now)));
+  };
+  add(0, counts.done, handshakes_counted_.done);
+  add(1, counts.failed, handshakes_counted_.failed);
+  add(2, counts.timed_out, handshakes_counted_.timed_out);
+  add(3, counts.evicted, handshakes_counted_.evicted);
+  add(4, counts.plain, handshakes_counted_.plain);
+  certificate_expires_.set(static_cast<double>(not_after));
+}
+
+void RouterMetrics::certificate_looked(net::ServerTls::Look look) {
+  if (look != net::ServerTls::Look::kSame) {
+    certificates_[look == net::ServerTls::Look::kRefused ? 1 : 0].add();
+  }
 }
 
 void RouterMetrics::picked(const std::string& worker, Stage stage) {

@@ -7,6 +7,7 @@
 
 #include "common/metrics.h"
 #include "common/time.h"
+#include "net/tls/server_tls.h"
 #include "router/admission/admission.h"
 #include "router/core/router.h"
 
@@ -59,6 +60,9 @@ class RouterMetrics {
   void tokenized(Tokenized result) { tokenized_[static_cast<size_t>(result)].add(); }
   void called_back(CallbackOutcome outcome) { callbacks_[static_cast<size_t>(outcome)].add(); }
   void callbacks_hold(size_t waiting, size_t running);
+  // What became of handshakes so far, and until when the certificate serves (seconds since 1970).
+  void tls(const net::HandshakeCounts& counts, int64_t not_after);
+  void certificate_looked(net::ServerTls::Look look);
   void embedding_failed() { embedding_failures_.add(); }
   void picked(const std::string& worker, Stage stage);
 
@@ -111,6 +115,10 @@ class RouterMetrics {
   Gauge async_running_;
   Gauge callbacks_waiting_;
   Gauge callbacks_running_;
+  std::vector<Counter> handshakes_;
+  net::HandshakeCounts handshakes_counted_;
+  std::vector<Counter> certificates_;
+  Gauge certificate_expires_;
   std::vector<Gauge> workers_;             // By Health.
   std::map<std::string, Counter> blamed_;  // By tenant.
   std::map<std::pair<std::string, Stage>, Counter>

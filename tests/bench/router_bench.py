@@ -1,7 +1,7 @@
 """Compares pdjob's router with nginx and, where they are installed (--peers fetches them), with vllm-router and sglang-router.
 
 In one interleaved run, all of them stand before the same two backends, which compute nothing (router_backend.cc). Backends and load share the
-first core; the measured router has the second. Then pdjob runs alone: its memory over many requests, with 10,000 idle connections, and with slow
+first core; the measured router has the second. pdjob runs with HTTPS, too. Then pdjob runs alone: its memory over many requests, with 10,000 idle connections, and with slow
 readers. Prints JSON, then Markdown tables. Only ratios of rates within one run are meaningful.
 
     ./dev bench router [--peers] [--rounds N] [--seconds N] [--requests N]
@@ -14,6 +14,7 @@ import pathlib
 import resource
 import signal
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -66,8 +67,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def get(port, path):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=3) as reply:
+UNCHECKED = ssl.create_default_context()
+UNCHECKED.check_hostname, UNCHECKED.verify_mode = False, ssl.CERT_NONE
+
+
+def get(port, path, scheme="http"):
+    with urllib.request.urlopen(f"{scheme}://127.0.0.1:{port}{path}", timeout=3, context=UNCHECKED if scheme == "https" else None) as reply:
         return reply.read()
 
 
@@ -76,6 +81,7 @@ class Process:
 
     def __init__(self, name, core, argv, port, folder):
         self.name, self.port = name, port
+        self.scheme = "https" if "HTTPS" in name else "http"
         self.log = folder / f"{name.replace(' ', '-')}.log"
         argv = ["taskset", "--cpu-list", str(core), *argv]
         environment = {**os.environ, "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
@@ -87,7 +93,7 @@ class Process:
             if self.process.poll() is not None:
                 break
             try:
-                get(self.port, "/health")
+                get(self.port, "/health", self.scheme)
                 return
             except OSError:
                 time.sleep(0.1)
@@ -138,9 +144,11 @@ class Bench:
             config = NGINX.format(tmp=self.folder, port=port, b1=self.backends[0].port, b2=self.backends[1].port)
             (self.folder / "nginx.conf").write_text(config)
             argv = ["nginx", "-c", str(self.folder / "nginx.conf")]
-        elif name == "pdjob":
+        elif name.startswith("pdjob"):
             workers = ["--prefill", first, "--decode", second] if pairs else ["--worker", first, "--worker", second]
             argv = [self.binaries["pdjob"], "router", "--listen", f"127.0.0.1:{port}", *workers]
+            if "HTTPS" in name:
+                argv += ["--set", f"router.tls.certificate={self.certificate()}.pem", "--set", f"router.tls.key={self.certificate()}.key"]
         elif name == "vllm-router":
             workers = ["--vllm-pd-disaggregation", "--prefill", first, "--decode", second] if pairs else ["--worker-urls", first, second]
             argv = [self.binaries[name], *listen, *workers]
@@ -149,9 +157,16 @@ class Bench:
             argv = [self.binaries[name], "launch", *listen, "--prometheus-host", "127.0.0.1", *workers]
         return self.start(f"{name} PD" if pairs else name, 1, argv, port)
 
-    def load(self, port, connections, request, seconds):
+    def certificate(self):
+        at = str(self.folder / "server")
+        if not os.path.exists(at + ".pem"):
+            made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=bench"]
+            subprocess.run([*made, "-keyout", at + ".key", "-out", at + ".pem"], check=True, capture_output=True)
+        return at
+
+    def load(self, target, connections, request, seconds):
         argv = ["taskset", "--cpu-list", "0", "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(self.folder / "wrk.lua")]
-        argv.append(f"http://127.0.0.1:{port}/v1/completions")
+        argv.append(f"{target.scheme}://127.0.0.1:{target.port}/v1/completions")
         said = subprocess.run(argv, capture_output=True, text=True, check=True, env={**os.environ, "BODY": request}).stdout
         result = json.loads(said.split("RESULT ", 1)[1])
         if result["failed"] or not result["requests"]:
@@ -163,7 +178,7 @@ class Bench:
         for backend in self.backends:
             get(backend.port, "/reset")
         before = target.cpu_us()
-        result = self.load(target.port, connections, request, seconds)
+        result = self.load(target, connections, request, seconds)
         result["cpu"] = (target.cpu_us() - before) / result["requests"]
         result["rate"] = result["requests"] / result["us"] * 1e6
         stats = [json.loads(get(backend.port, "/stats")) for backend in self.backends]
@@ -176,13 +191,14 @@ class Bench:
             process.close()
 
 
-def first_event_us(port, count=150):
+def first_event_us(target, count=150):
     """Returns the median of microseconds to the first event of paced streams, one stream at a time."""
     request = body(stream=True, user=f"itl={PACE_US}").encode()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: r\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(request)
     taken = []
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with socket.create_connection(("127.0.0.1", target.port)) as plain:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = UNCHECKED.wrap_socket(plain) if target.scheme == "https" else plain
         for _ in range(count):
             begun, received, first = time.perf_counter(), b"", None
             connection.sendall(head + request)
@@ -204,7 +220,7 @@ def measure_all(bench, targets, rounds, seconds):
                     figures.setdefault(workload, {}).setdefault(target.name, []).append(result)
         for target in targets:
             if round_ >= 0:
-                figures.setdefault("TTFT", {}).setdefault(target.name, []).append({"p50": first_event_us(target.port)})
+                figures.setdefault("TTFT", {}).setdefault(target.name, []).append({"p50": first_event_us(target)})
         print(f"router_bench: round {round_ + 1} of {rounds}", file=sys.stderr)
     return figures
 
@@ -214,7 +230,7 @@ def measure_memory(bench, router, requests):
     sizes, done = [], 0
     for goal in (requests // 10, requests):
         while done < goal:
-            done += bench.load(router.port, 32, body(), 5)["requests"]
+            done += bench.load(router, 32, body(), 5)["requests"]
         sizes.append(router.rss_mib())
     return {"requests": done, "early_mib": sizes[0], "late_mib": sizes[1]}
 
@@ -277,8 +293,10 @@ def print_tables(figures, targets):
         print(f"| {target.name} | {median(figures['TTFT'][target.name], 'p50'):,.0f} | {target.rss_mib():.0f} |")
     print("\n| pdjob / other, rate (min/median/max) | " + " | ".join(WORKLOADS) + " |\n|---" + "|---" * len(WORKLOADS) + "|")
     names = [target.name for target in targets]
-    for ours in ("pdjob", "pdjob PD"):
+    for ours in ("pdjob", "pdjob PD", "pdjob HTTPS", "pdjob HTTPS PD"):
         for other in names:
+            if "HTTPS" in other or ("HTTPS" in ours and other != ours.replace(" HTTPS", "")):
+                continue
             if other in (ours, "direct") or (other.endswith(" PD") != ours.endswith(" PD") and other != "nginx"):
                 continue
             cells = [ratio(figures[workload][ours], figures[workload][other], "rate") for workload in WORKLOADS]
@@ -309,7 +327,7 @@ def main():
         bench = Bench(pathlib.Path(folder), binaries)
         try:
             targets = [bench.start_router("nginx", False)]
-            targets += [bench.start_router(name, pairs) for name in binaries for pairs in (False, True)]
+            targets += [bench.start_router(name, pairs) for name in [*binaries, "pdjob HTTPS"] for pairs in (False, True)]
             time.sleep(2)  # Routers without a launcher ask for their members once a second.
             targets.insert(0, bench.backends[0])
             targets[0].name = "direct"

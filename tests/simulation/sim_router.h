@@ -39,6 +39,7 @@ class SimRouter final : public SimMember {
                                     {.host = options.door.host,
                                      .port = options.door.port,
                                      .own_port = !options.spec.control.empty(),
+                                     .shares_port = !options.spec.control.empty(),
                                      .accepts_later = !options.spec.control.empty()},
                                     [this] { member_.drained(); })),
         member_(process_, *api_, std::move(end)) {

@@ -35,7 +35,8 @@ ROOMS = {
     "common/os": ".",
     "common/sqlite": ".",
     "net/loop": "",
-    "net/http": "loop",
+    "net/tls": "loop",
+    "net/http": "loop tls",
     "net/zeromq": "loop",
     "net/control": "loop zeromq",
     "net/outbound": "loop http",
@@ -117,7 +118,7 @@ DOORS = {
     "zlib": (r"zlib", "batch/input/byte_source.cc"),
     "zstd": (r"zstd", "batch/input/byte_source.cc"),
     "libcurl": (r"curl/", "net/outbound/outbound_client.cc"),
-    "OpenSSL": (r"openssl/", "kvtransfer/link/tls_stream.cc"),
+    "OpenSSL": (r"openssl/", "net/tls/tls_session.cc tests/unit/net/tls/tls_client.cc"),
     "CLI11": (r"CLI/", "launcher/cli/main.cc launcher/cli/*_arguments.cc"),
 }
 

@@ -45,11 +45,23 @@ inline void run_for(EventLoop& loop, Duration time) {
   run_until(loop, [] { return false; }, time);
 }
 
+// What a client's bytes go through: TLS, for example.
+class Wrapping {
+ public:
+  virtual ~Wrapping() = default;
+  // For the wire.
+  virtual std::string wrapped(std::string_view text) = 0;
+  // Of the wire. `answers`: for the wire.
+  virtual std::string unwrapped(std::string_view bytes, std::string& answers) = 0;
+  // The peer has said in its own words that it sends no more.
+  virtual bool ended() const = 0;
+};
+
 // Connects to a loopback port, and sends and receives raw bytes.
 class RawClient {
  public:
-  explicit RawClient(EventLoop& loop, uint16_t port)
-      : loop_(loop), fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit RawClient(EventLoop& loop, uint16_t port, std::unique_ptr<Wrapping> wrapping = nullptr)
+      : loop_(loop), wrapping_(std::move(wrapping)), fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -60,7 +72,9 @@ class RawClient {
     set_no_delay(fd_.get());
   }
 
-  void send(std::string_view bytes) {
+  void send(std::string_view text) {
+    const std::string wrapped = wrapping_ ? wrapping_->wrapped(text) : std::string();
+    std::string_view bytes = wrapping_ ? wrapped : text;
     EXPECT_TRUE(run_until(loop_, [&] {
       const ssize_t count = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (count > 0) {
@@ -68,6 +82,18 @@ class RawClient {
       }
       return bytes.empty() || (count < 0 && errno != EAGAIN);
     }));
+  }
+  // Does not wait. Returns how much of `text` it took.
+  size_t offer(std::string_view text) {
+    if (!wrapping_) {
+      const ssize_t count = ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL);
+      return count > 0 ? static_cast<size_t>(count) : 0;
+    }
+    const bool takes = offered_.empty();
+    offered_ += takes ? wrapping_->wrapped(text) : std::string();
+    const ssize_t count = ::send(fd_.get(), offered_.data(), offered_.size(), MSG_NOSIGNAL);
+    offered_.erase(0, count > 0 ? static_cast<size_t>(count) : 0);
+    return takes ? text.size() : 0;
   }
   void send_in_pieces(std::string_view bytes, size_t piece) {
     for (size_t at = 0; at < bytes.size(); at += piece) {
@@ -80,9 +106,12 @@ class RawClient {
     char buffer[65536];
     ssize_t count = 0;
     while ((count = recv(fd_.get(), buffer, sizeof buffer, 0)) > 0) {
-      received_.append(buffer, static_cast<size_t>(count));
+      const std::string_view bytes(buffer, static_cast<size_t>(count));
+      std::string answers;
+      received_.append(wrapping_ ? wrapping_->unwrapped(bytes, answers) : std::string(bytes));
+      ::send(fd_.get(), answers.data(), answers.size(), MSG_NOSIGNAL);
     }
-    ended_ = ended_ || count == 0 || errno != EAGAIN;
+    ended_ = ended_ || count == 0 || errno != EAGAIN || (wrapping_ && wrapping_->ended());
     return received_;
   }
   bool wait_for(std::string_view text) {
@@ -102,7 +131,9 @@ class RawClient {
 
  private:
   EventLoop& loop_;
+  std::unique_ptr<Wrapping> wrapping_;
   Fd fd_;
+  std::string offered_;  // Wrapped, and not taken by the socket.
   std::string received_;
   bool ended_ = false;
 };

@@ -26,6 +26,7 @@ ProcessSpec spec() {
           .batch_address = "127.0.0.1:2",
           .batch_key = "the batches'",
           .front_address = "127.0.0.1:3",
+          .https = true,
           .rows_key = "the rows'",
           .weights = {"/w/7.gguf", "step-7", "d"},
           .begins_closed = true,
@@ -46,6 +47,7 @@ TEST(ProcessSpec, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->threads_fd, 8);
   EXPECT_EQ(decoded->gpus, "GPU-8a1");
   EXPECT_EQ(decoded->front_address, "127.0.0.1:3");
+  EXPECT_TRUE(decoded->https);
   EXPECT_EQ(decoded->control.client.secret_key, "k");
 }
 

@@ -1,0 +1,143 @@
+#include "net/tls/tls_server_stream.h"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <sys/epoll.h>
+
+#include "common/limits.h"
+
+namespace pdjob::net {
+namespace {
+
+// Every TLS connection begins with this type of record.
+constexpr char kHandshakeRecord = 0x16;
+
+constexpr std::string_view kSpeakTls =
+    "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 116\r\n"
+    "Connection: close\r\n\r\n"
+    R"({"error":{"message":"this port speaks HTTPS: ask https://","type":"invalid_request_error","param":null,"code":null}})";
+
+}  // namespace
+
+TlsServerStream::TlsServerStream(Loop& loop, const TlsContext& context,
+                                 std::unique_ptr<Stream> plain)
+    : loop_(loop), plain_(std::move(plain)), session_(context, *this, TlsSide::kAcceptor) {}
+
+TlsServerStream::~TlsServerStream() { loop_.cancel(wake_); }
+
+Status TlsServerStream::watch(FdHandler& handler) {
+  if (std::exchange(handler_, &handler) == nullptr) {
+    return plain_->watch(*this);
+  }
+  // The edge of what has come already is over.
+  wake(EPOLLIN | EPOLLOUT);
+  return ok();
+}
+
+void TlsServerStream::wake(uint32_t epoll_events) {
+  if (std::exchange(wake_events_, wake_events_ | epoll_events) != 0) {
+    return;
+  }
+  wake_ = loop_.call_at(loop_.now(), [this] {
+    wake_ = {};
+    on_ready(std::exchange(wake_events_, 0));
+  });
+}
+
+void TlsServerStream::on_ready(uint32_t epoll_events) {
+  uint32_t told = epoll_events;
+  if ((epoll_events & EPOLLOUT) != 0) {
+    told |= EPOLLIN;  // Reading may have had to write.
+    told |= flush() ? 0 : static_cast<uint32_t>(EPOLLERR);
+  }
+  handler_->on_ready(told);  // It may destroy this stream.
+}
+
+// --- the wire
+
+ssize_t TlsServerStream::wire_read(std::span<char> to) {
+  const ssize_t got = plain_->read(to);
+  if (got <= 0 || first_ != '\0') {
+    return got;
+  }
+  first_ = to.front() == '\0' ? '\x01' : to.front();
+  // OpenSSL would wait for more of what is no record.
+  return first_ == kHandshakeRecord ? got : -EPROTO;
+}
+
+ssize_t TlsServerStream::wire_write(std::string_view bytes) {
+  return plain_->write(std::array{bytes});
+}
+
+// --- the stream
+
+ssize_t TlsServerStream::read(std::span<char> to) {
+  const ssize_t got = session_.read(to);
+  if (got > 0 && static_cast<size_t>(got) < to.size() && session_.peer_finished()) {
+    wake(EPOLLIN | EPOLLRDHUP);  // No edge tells of an end that TLS has read already.
+  }
+  return got;
+}
+
+ssize_t TlsServerStream::write(std::span<const std::string_view> pieces) {
+  if (const int outcome = session_.flush(); outcome < 0) {
+    return outcome;
+  }
+  size_t total = 0;
+  for (std::string_view piece : pieces) {
+    while (!piece.empty()) {
+      const size_t taken = session_.take(piece);
+      total += taken;
+      piece.remove_prefix(taken);
+      if (piece.empty()) {
+        break;
+      }
+      const int outcome = session_.flush();
+      if (outcome < 0) {
+        return outcome == -EAGAIN ? static_cast<ssize_t>(total) : outcome;
+      }
+    }
+  }
+  const int outcome = session_.flush();
+  return outcome < 0 && outcome != -EAGAIN ? outcome : static_cast<ssize_t>(total);
+}
+
+bool TlsServerStream::flush() {
+  if (session_.flushed()) {
+    return true;
+  }
+  const int outcome = session_.flush();
+  if (outcome == 0 && finishing_) {
+    finish_writing();
+  }
+  return outcome == 0 || outcome == -EAGAIN;
+}
+
+void TlsServerStream::finish_writing() {
+  finishing_ = true;
+  if (session_.flushed()) {
+    session_.finish();
+    plain_->finish_writing();
+  }
+}
+
+// --- plain HTTP
+
+void TlsServerStream::refuse_http() {
+  drop_rest();  // Closing with unread bytes would discard the answer.
+  plain_->write(std::array{kSpeakTls});
+  plain_->finish_writing();
+}
+
+bool TlsServerStream::drop_rest() {
+  std::array<char, 4 * limits::kKiB> dropped;
+  ssize_t got = 0;
+  do {
+    got = plain_->read(dropped);
+  } while (got > 0);
+  return got == -EAGAIN;
+}
+
+}  // namespace pdjob::net
