@@ -18,11 +18,17 @@ if(PDJOB_CUDA)
   endforeach()
   set(LLAMA_CUDA ${PDJOB_LLAMA_DIR}/build/ggml/src/ggml-cuda/libggml-cuda.a ${CUDA_cudart} ${CUDA_cublas})
 endif()
+# Of several variants, engine/kernels chooses one.
+if(PDJOB_CPU_VARIANTS_DIR)
+  file(GLOB LLAMA_CPU ${PDJOB_CPU_VARIANTS_DIR}/*.o)
+else()
+  set(LLAMA_CPU ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml-cpu.a)
+endif()
 target_link_libraries(llama INTERFACE
   ${PDJOB_LLAMA_DIR}/build/src/libllama.a
   ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml.a
   ${LLAMA_CUDA}
-  ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml-cpu.a
+  ${LLAMA_CPU}
   ${PDJOB_LLAMA_DIR}/build/ggml/src/libggml-base.a
   Threads::Threads ${CMAKE_DL_LIBS})
 # llama.cpp's own helpers: chat templates (Jinja) and JSON schema to grammar.

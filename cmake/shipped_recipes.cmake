@@ -1,8 +1,13 @@
 # Recipes are part of the program, because one binary travels to every node.
 
-# pdjob_ship_recipes(): makes the text of each .yaml file of this folder a row of FOLDER/shipped_recipes.inc, which the folder's code includes.
+# pdjob_ship_recipes([FOLDER]): makes the text of each .yaml file of FOLDER, or else of this folder, a row of
+# shipped_recipes.inc of this folder, which its code includes.
 function(pdjob_ship_recipes)
-  file(GLOB recipes CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.yaml)
+  set(home ${CMAKE_CURRENT_SOURCE_DIR})
+  if(ARGC)
+    set(home ${CMAKE_SOURCE_DIR}/${ARGV0})
+  endif()
+  file(GLOB recipes CONFIGURE_DEPENDS ${home}/*.yaml)
   set(shipped_recipes "")
   foreach(recipe IN LISTS recipes)
     get_filename_component(name ${recipe} NAME_WE)

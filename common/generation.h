@@ -63,6 +63,13 @@ struct GeneratedToken {
   std::vector<TokenLogprob> top;  // Most likely first.
 };
 
+// Logprobs of a prompt's tokens, by the model's own distribution. The first token has none.
+struct PromptLogprobs {
+  uint32_t alternatives = 0;      // Per token.
+  std::vector<float> logprobs;    // Of the second token, the third one, ...
+  std::vector<TokenLogprob> top;  // `alternatives` for each of them, most likely first.
+};
+
 enum class FinishReason {
   kNone,    // Still running.
   kStop,    // End token, stop token or stop string.

@@ -51,6 +51,11 @@ inline constexpr size_t kStopStringsMax = 16;
 inline constexpr size_t kStopStringBytesMax = 1 * kKiB;
 inline constexpr size_t kStopTokensMax = 256;
 inline constexpr size_t kLogprobsMax = 20;
+// Logprobs of a request's prompts: their tokens, times one and their alternatives. Each takes up to
+// 12 bytes of memory and about 40 of the reply.
+inline constexpr size_t kPromptLogprobsMax = 256 * kKiB;
+// Tokens in a step that has outputs of every token, beside one for each sequence.
+inline constexpr size_t kReadTokensPerStep = 64;
 inline constexpr size_t kLogitBiasMax = 1024;
 inline constexpr size_t kWeightVersionBytesMax = 256;  // A trainer's name of its weights.
 inline constexpr size_t kRidBytesMax = 256;            // A client's own name of a prompt.

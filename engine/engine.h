@@ -25,6 +25,13 @@
 
 namespace pdjob::engine {
 
+// How the hidden states of a text's tokens become its embedding.
+enum class Pooling {
+  kMean,
+  kLast,  // That of the last token.
+  kNone,  // The model's way is another one: it makes no embeddings here.
+};
+
 // The facts of a model. Both ends of a KV transfer compare them field by field; the API reports
 // them.
 struct ModelFacts {
@@ -41,6 +48,10 @@ struct ModelFacts {
   uint32_t context_trained = 0;  // Tokens.
   std::string rope;              // Type, base, scale as text; only compared.
   uint64_t kv_bytes_per_token = 0;
+  // The instructions of the CPU's kernels, which determine the bits; empty if a GPU computes.
+  std::string cpu;
+  uint32_t embedding_dim = 0;  // Floats of a token's hidden state. Not compared, nor is `pooling`.
+  Pooling pooling = Pooling::kMean;
   std::string library;  // Version of the engine library; it determines the KV layout.
 };
 
@@ -105,7 +116,20 @@ class Vocabulary {
   virtual bool is_end(Token token) const = 0;  // True for EOS, EOT, ...
   virtual std::span<const Token> end_tokens() const = 0;
   virtual bool is_control(Token token) const = 0;
+  // The texts of the tokens that begin and end a text; empty: there is none.
+  struct Bounds {
+    std::string begin;
+    std::string end;
+  };
+  virtual Bounds bounds() const = 0;
   virtual uint32_t size() const = 0;
+};
+
+// What a caller reads of every token of an item, beside the logits of the last one.
+enum class EveryToken {
+  kNothing,
+  kLogits,
+  kHidden,  // The hidden state after the last layer and its norm.
 };
 
 // Tokens of one sequence to run in one step. Their positions follow the sequence's last one.
@@ -113,6 +137,7 @@ struct StepItem {
   SequenceId sequence;
   std::span<const Token> tokens;
   bool wants_logits = false;  // For the last token.
+  EveryToken every = EveryToken::kNothing;
 };
 
 class Engine {
@@ -128,12 +153,18 @@ class Engine {
   // Runs the items in one batch. Requires: at most one item per sequence, items ordered by
   // sequence, at most config().batch_tokens tokens in total, rows fit. Fails with kOverloaded if
   // there are no cells: the caller's bookkeeping has a bug, or the cache is broken.
+  // A step in which an item has `every` has at most limits::kReadTokensPerStep tokens, beside one
+  // for each sequence.
   virtual Status step(std::span<const StepItem> items) = 0;
   // Whether the last step computed with threads that other engines lent, so its time says little.
   virtual bool borrowed() const { return false; }
   // Returns the logits of `sequence` from the last step. Requires: its item had wants_logits. Valid
   // until the next step.
   virtual std::span<const float> logits(SequenceId sequence) const = 0;
+  // The logits or the hidden state of token `index` of the sequence's item in the last step.
+  // Requires: its item had this `every`. Valid until the next step.
+  virtual std::span<const float> logits_at(SequenceId sequence, uint32_t index) const = 0;
+  virtual std::span<const float> hidden_at(SequenceId sequence, uint32_t index) const = 0;
 
   // Tokens (= rows) that the sequence holds.
   virtual uint32_t length(SequenceId sequence) const = 0;

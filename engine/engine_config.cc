@@ -11,6 +11,7 @@ namespace pdjob::engine {
 namespace {
 
 constexpr const char* kOwnKeys[] = {"kv_type",
+                                    "cpu",
                                     "lend_threads",
                                     "sequences",
                                     "tokens_per_sequence",
@@ -65,7 +66,7 @@ const char* to_string(KvType type) {
 
 bool same_engine(const EngineConfig& one, const EngineConfig& other) {
   const auto all = [](const EngineConfig& engine) {
-    return std::tie(engine.kind, engine.model_path, engine.served_name, engine.kv_type,
+    return std::tie(engine.kind, engine.model_path, engine.served_name, engine.kv_type, engine.cpu,
                     engine.threads, engine.lend_threads, engine.sequences,
                     engine.tokens_per_sequence, engine.batch_tokens, engine.shared_kv, engine.gpu,
                     engine.gpu_layers, engine.cuda.device, engine.cuda.library,
@@ -84,6 +85,19 @@ void read(ConfigReader& in, EngineConfig& config) {
   read_kind(in, config);
   in.field("kv_type", config.kv_type, {{"f16", KvType::kF16}, {"q8_0", KvType::kQ8_0}},
            {"Type of the KV cache; with q8_0 the same prompt gives the same tokens in any batch."});
+  using enum CpuKernels;
+  in.field("cpu", config.cpu,
+           {{"auto", kAuto},
+            {"x64", kX64},
+            {"sse42", kSse42},
+            {"haswell", kHaswell},
+            {"alderlake", kAlderlake},
+            {"skylakex", kSkylakex},
+            {"cascadelake", kCascadelake},
+            {"zen4", kZen4}},
+           {"The CPU that libllama's kernels are made for, in a package of pdjob. KV moves only "
+            "between workers with the same kernels. So if a job's machines differ, name what all "
+            "of them can run. `auto`: each worker takes the fastest that its machine can run."});
   in.field("threads", config.threads, {"Threads that compute, per worker."}, {1, 512});
   if (in.has("threads")) {
     config.lend_threads = false;

@@ -6,6 +6,7 @@
 
 #include "common/config/config_reader.h"
 #include "common/time.h"
+#include "engine/kernels/cpu_kernels.h"
 #include "engine/recipes/foreign_config.h"
 #include "gpu/gpu_config.h"
 
@@ -24,6 +25,7 @@ struct EngineConfig {
   // With q8_0, batch composition and chunking do not change the logits
   // (docs/explanation/determinism.md).
   KvType kv_type = KvType::kQ8_0;
+  CpuKernels cpu = CpuKernels::kAuto;
   uint32_t threads = 1;
   // Steps also use threads of engines that have no work (engine/threads).
   bool lend_threads = true;

@@ -76,6 +76,9 @@ class FakeVocabulary final : public Vocabulary {
   bool is_end(Token token) const override { return token == kFakeEnd; }
   std::span<const Token> end_tokens() const override { return {&kFakeEnd, 1}; }
   bool is_control(Token token) const override { return token == kFakeStart || token == kFakeEnd; }
+  Bounds bounds() const override {
+    return {.begin = std::string(kStartText), .end = std::string(kEndText)};
+  }
   uint32_t size() const override { return kFakeVocabulary; }
 };
 
@@ -99,6 +102,12 @@ class FakeEngine final : public Engine {
   std::span<const float> logits(SequenceId sequence) const override {
     PDJOB_CHECK(!logits_[index(sequence)].empty(), sequence);
     return logits_[sequence.value];
+  }
+  std::span<const float> logits_at(SequenceId sequence, uint32_t token) const override {
+    return output_at(sequence, token, facts_.vocabulary);
+  }
+  std::span<const float> hidden_at(SequenceId sequence, uint32_t token) const override {
+    return output_at(sequence, token, facts_.embedding_dim);
   }
   uint32_t length(SequenceId sequence) const override { return lengths_[index(sequence)]; }
   Status reserve(SequenceId sequence, uint32_t rows) override;
@@ -125,7 +134,13 @@ class FakeEngine final : public Engine {
   void misbehave_on(Token token) const;
   void write_row(SequenceId sequence, uint32_t row, Token token);
   uint64_t hash_rows(SequenceId sequence) const;
-  void compute_logits(SequenceId sequence);
+  void compute_logits(SequenceId sequence, std::vector<float>& out) const;
+  void compute_hidden(SequenceId sequence, std::vector<float>& out) const;
+  std::span<const float> output_at(SequenceId sequence, uint32_t token, size_t floats) const {
+    const auto& outputs = every_[index(sequence)];
+    PDJOB_CHECK(token < outputs.size() && outputs[token].size() == floats, sequence, token);
+    return outputs[token];
+  }
 
   EngineConfig config_;
   ModelFacts facts_;
@@ -137,10 +152,15 @@ class FakeEngine final : public Engine {
   std::vector<KvRegion> regions_;
   std::vector<uint32_t> lengths_;
   std::vector<std::vector<float>> logits_;  // By sequence; empty if not wanted in the last step.
+  // By sequence and token of its last item; empty if not wanted.
+  std::vector<std::vector<std::vector<float>>> every_;
 };
 
 FakeEngine::FakeEngine(const EngineConfig& config)
-    : config_(config), lengths_(config.sequences, 0), logits_(config.sequences) {
+    : config_(config),
+      lengths_(config.sequences, 0),
+      logits_(config.sequences),
+      every_(config.sequences) {
   config_.tokens_per_sequence =
       (config.tokens_per_sequence + kRowsUnit - 1) / kRowsUnit * kRowsUnit;
   facts_.name = config.served_name.empty() ? "fake" : config.served_name;
@@ -156,6 +176,7 @@ FakeEngine::FakeEngine(const EngineConfig& config)
   facts_.context_trained = config_.tokens_per_sequence;
   facts_.rope = "none";
   facts_.kv_bytes_per_token = uint64_t{kWindows} * kRowBytes;
+  facts_.embedding_dim = kFakeEmbeddingDim;
   facts_.library = "fake";
 }
 
@@ -253,6 +274,9 @@ Status FakeEngine::step(std::span<const StepItem> items) {
   for (std::vector<float>& row : logits_) {
     row.clear();
   }
+  for (auto& outputs : every_) {
+    outputs.clear();
+  }
   if (config_.fake_delay_per_token > Duration::zero()) {
     const auto tokens = std::transform_reduce(items.begin(), items.end(), size_t{0}, std::plus<>{},
                                               [](const auto& item) { return item.tokens.size(); });
@@ -262,9 +286,14 @@ Status FakeEngine::step(std::span<const StepItem> items) {
     for (const Token token : item.tokens) {
       misbehave_on(token);
       write_row(item.sequence, lengths_[item.sequence.value]++, token);
+      if (item.every == EveryToken::kLogits) {
+        compute_logits(item.sequence, every_[item.sequence.value].emplace_back());
+      } else if (item.every == EveryToken::kHidden) {
+        compute_hidden(item.sequence, every_[item.sequence.value].emplace_back());
+      }
     }
     if (item.wants_logits) {
-      compute_logits(item.sequence);
+      compute_logits(item.sequence, logits_[item.sequence.value]);
     }
   }
   return ok();
@@ -303,15 +332,21 @@ uint64_t FakeEngine::hash_rows(SequenceId sequence) const {
 }
 
 // Letters and spaces are likely, other bytes never occur, and occasionally the text ends.
-void FakeEngine::compute_logits(SequenceId sequence) {
+void FakeEngine::compute_logits(SequenceId sequence, std::vector<float>& row) const {
   Random random(hash_rows(sequence));
-  std::vector<float>& row = logits_[sequence.value];
   row.assign(kFakeVocabulary, -20.0F);
   for (Token letter = 'a'; letter <= 'z'; ++letter) {
     row[letter] = static_cast<float>(8 * random.unit());
   }
   row[' '] = static_cast<float>(9 * random.unit());
   row[kFakeEnd] = random.below(kEndEvery) == 0 ? 12.0F : -12.0F;
+}
+
+void FakeEngine::compute_hidden(SequenceId sequence, std::vector<float>& out) const {
+  Random random(hash_rows(sequence));
+  for (uint32_t each = 0; each < kFakeEmbeddingDim; ++each) {
+    out.push_back(static_cast<float>(random.unit() - 0.5));
+  }
 }
 
 Status FakeEngine::reserve(SequenceId sequence, uint32_t rows) {

@@ -16,6 +16,7 @@ namespace pdjob::engine {
 inline constexpr Token kFakeStart = 256;  // "<|im_start|>"
 inline constexpr Token kFakeEnd = 257;    // "<|im_end|>": ends a generation.
 inline constexpr uint32_t kFakeVocabulary = 258;
+inline constexpr uint32_t kFakeEmbeddingDim = 16;
 
 Result<std::unique_ptr<Engine>> open_fake_engine(const EngineConfig& config);
 

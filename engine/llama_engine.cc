@@ -14,9 +14,11 @@
 #include <log.h>
 
 #include "common/check.h"
+#include "common/limits.h"
 #include "common/log.h"
 #include "common/os/real_clock.h"
 #include "engine/gpu_kv.h"
+#include "engine/kernels/cpu_kernels.h"
 #include "engine/kv_spans.h"
 #include "engine/llama_vocabulary.h"
 #include "engine/model_facts.h"
@@ -43,7 +45,7 @@ struct FreeContext {
   void operator()(llama_context* context) const { llama_free(context); }
 };
 struct FreeThreads {
-  void operator()(ggml_threadpool* threads) const { ggml_threadpool_free(threads); }
+  void operator()(ggml_threadpool* threads) const { free_cpu_threads(threads); }
 };
 using ModelPtr = std::unique_ptr<llama_model, FreeModel>;
 using ContextPtr = std::unique_ptr<llama_context, FreeContext>;
@@ -179,9 +181,9 @@ llama_context_params context_params(const EngineConfig& config, ContextSize size
   params.n_ctx = size.sequences * size.rows;
   params.n_batch = size.batch_tokens;
   params.n_ubatch = size.batch_tokens;
-  // One row of logits per sequence and step. The default reserves one per token of a batch: 100 MB
-  // for a small model.
-  params.n_outputs_max = size.sequences;
+  // One row of logits per sequence and step, and those of a step with EveryToken. The default
+  // reserves one per token of a batch: 100 MB for a small model.
+  params.n_outputs_max = size.sequences + static_cast<uint32_t>(limits::kReadTokensPerStep);
   params.n_threads = static_cast<int32_t>(config.threads);
   params.n_threads_batch = static_cast<int32_t>(config.threads);
   params.type_k = config.kv_type == KvType::kF16 ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
@@ -196,7 +198,11 @@ llama_context_params context_params(const EngineConfig& config, ContextSize size
   return params;
 }
 
-Result<ContextPtr> make_context(llama_model& model, const llama_context_params& params) {
+Result<ContextPtr> make_context(llama_model& model, llama_context_params params) {
+  // We pool the tokens' hidden states ourselves, because a prompt is computed in several steps.
+  if (names_pooling(model)) {
+    params.pooling_type = LLAMA_POOLING_TYPE_NONE;
+  }
   ContextPtr context(llama_init_from_model(&model, params));
   if (context == nullptr) {
     return Error{ErrorCode::kUnsupported, "cannot make a context of " +
@@ -239,6 +245,8 @@ class LlamaEngine final : public Engine {
   Status step(std::span<const StepItem> items) override;
   bool borrowed() const override { return borrowed_; }
   std::span<const float> logits(SequenceId sequence) const override;
+  std::span<const float> logits_at(SequenceId sequence, uint32_t index) const override;
+  std::span<const float> hidden_at(SequenceId sequence, uint32_t index) const override;
   uint32_t length(SequenceId sequence) const override { return lengths_[index(sequence)]; }
   Status reserve(SequenceId sequence, uint32_t rows) override;
   Status fork(SequenceId from, SequenceId to) override;
@@ -253,6 +261,7 @@ class LlamaEngine final : public Engine {
         vocabulary_(std::make_unique<LlamaVocabulary>(model_.get())),
         lengths_(config_.sequences, 0),
         outputs_(config_.sequences, kNoOutput),
+        every_(config_.sequences),
         batch_(config_.batch_tokens) {}
 
   Status make_threads_and_context(ggml_backend_dev_t gpu);
@@ -264,6 +273,7 @@ class LlamaEngine final : public Engine {
   Status warm_up();
   Status fill_batch(std::span<const StepItem> items);
   Status explain(int32_t code, std::span<const StepItem> items);
+  int32_t output_at(SequenceId sequence, uint32_t index, EveryToken what) const;
   size_t index(SequenceId sequence) const {
     PDJOB_CHECK(sequence.value < config_.sequences, sequence);
     return sequence.value;
@@ -291,19 +301,28 @@ class LlamaEngine final : public Engine {
   std::vector<uint32_t> lengths_;
   // By sequence: index of its last token in the last batch, if it wanted logits.
   std::vector<int32_t> outputs_;
+  // By sequence: its tokens in the last batch, if it wanted outputs of each.
+  struct EveryOutput {
+    EveryToken what = EveryToken::kNothing;
+    int32_t first = 0;  // Index in the batch.
+    uint32_t count = 0;
+  };
+  std::vector<EveryOutput> every_;
   Batch batch_;
 };
 
 Result<std::unique_ptr<Engine>> LlamaEngine::open(EngineConfig config) {
-  start_library();
-  // PageAlignedBuffers and GpuKv::Placement change globals of ggml.
+  // CpuKernels, PageAlignedBuffers and GpuKv::Placement change globals of ggml.
   static std::mutex opening;
   const std::lock_guard lock(opening);
+  PDJOB_TRY_STATUS(choose_cpu_kernels(config.cpu));
+  start_library();
   PDJOB_TRY(const ggml_backend_dev_t gpu, computing_gpu(config));
   PDJOB_TRY(ModelPtr model, load_model(config, gpu));
   PDJOB_TRY(KvLayout layout, probe_layout(*model, config));
   config.tokens_per_sequence = round_up_rows(config.tokens_per_sequence, layout.row_bytes);
   PDJOB_TRY(ModelFacts facts, read_facts(*model, layout, config));
+  log::info("libllama's kernels for the CPU use " + cpu_instructions());
   std::unique_ptr<LlamaEngine> engine(
       new LlamaEngine(std::move(config), std::move(model), std::move(layout)));
   engine->facts_ = std::move(facts);
@@ -357,7 +376,7 @@ void LlamaEngine::join_board() {
 ThreadsPtr LlamaEngine::make_threads(uint32_t count) const {
   ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(count));
   params.poll = board_ ? kNoPolling : kThreadPolling;
-  return ThreadsPtr(ggml_threadpool_new(&params));
+  return ThreadsPtr(new_cpu_threads(params));
 }
 
 // More threads are made the first time that a step may use them.
@@ -423,6 +442,11 @@ Status LlamaEngine::warm_up() {
 Status LlamaEngine::fill_batch(std::span<const StepItem> items) {
   batch_.clear();
   std::fill(outputs_.begin(), outputs_.end(), kNoOutput);
+  std::fill(every_.begin(), every_.end(), EveryOutput{});
+  // With hidden states, the library makes every token of the batch an output.
+  const bool hidden = std::ranges::any_of(
+      items, [](const StepItem& item) { return item.every == EveryToken::kHidden; });
+  llama_set_embeddings(context_.get(), hidden);
   for (size_t each = 0; each < items.size(); ++each) {
     const StepItem& item = items[each];
     PDJOB_CHECK(!item.tokens.empty() && (each == 0 || items[each - 1].sequence < item.sequence));
@@ -438,8 +462,12 @@ Status LlamaEngine::fill_batch(std::span<const StepItem> items) {
       }
       const bool last = at + 1 == item.tokens.size();
       batch_.add(token, length + static_cast<uint32_t>(at), item.sequence,
-                 last && item.wants_logits);
+                 (last && item.wants_logits) || hidden || item.every != EveryToken::kNothing);
     }
+    every_[item.sequence.value] = {
+        .what = item.every,
+        .first = batch_.size() - static_cast<int32_t>(item.tokens.size()),
+        .count = static_cast<uint32_t>(item.tokens.size())};
     if (item.wants_logits) {
       outputs_[item.sequence.value] = batch_.size() - 1;
     }
@@ -476,6 +504,7 @@ Status LlamaEngine::step(std::span<const StepItem> items) {
 // A failed step may have run in part, so the sequences' lengths are read back from libllama.
 Status LlamaEngine::explain(int32_t code, std::span<const StepItem> items) {
   std::fill(outputs_.begin(), outputs_.end(), kNoOutput);
+  std::fill(every_.begin(), every_.end(), EveryOutput{});
   for (const StepItem& item : items) {
     const llama_pos last = llama_memory_seq_pos_max(llama_get_memory(context_.get()),
                                                     static_cast<llama_seq_id>(item.sequence.value));
@@ -493,6 +522,26 @@ std::span<const float> LlamaEngine::logits(SequenceId sequence) const {
   const float* row = llama_get_logits_ith(context_.get(), output);
   PDJOB_CHECK(row != nullptr, sequence);
   return {row, facts_.vocabulary};
+}
+
+int32_t LlamaEngine::output_at(SequenceId sequence, uint32_t index, EveryToken what) const {
+  const EveryOutput& every = every_[this->index(sequence)];
+  PDJOB_CHECK(every.what == what && index < every.count, sequence, index);
+  return every.first + static_cast<int32_t>(index);
+}
+
+std::span<const float> LlamaEngine::logits_at(SequenceId sequence, uint32_t index) const {
+  const float* row =
+      llama_get_logits_ith(context_.get(), output_at(sequence, index, EveryToken::kLogits));
+  PDJOB_CHECK(row != nullptr, sequence, index);
+  return {row, facts_.vocabulary};
+}
+
+std::span<const float> LlamaEngine::hidden_at(SequenceId sequence, uint32_t index) const {
+  const float* row =
+      llama_get_embeddings_ith(context_.get(), output_at(sequence, index, EveryToken::kHidden));
+  PDJOB_CHECK(row != nullptr, sequence, index);
+  return {row, facts_.embedding_dim};
 }
 
 Status LlamaEngine::reserve(SequenceId sequence, uint32_t rows) {

@@ -150,6 +150,13 @@ bool LlamaVocabulary::is_end(Token token) const {
   return has(token) && llama_vocab_is_eog(vocab_, token);
 }
 
+Vocabulary::Bounds LlamaVocabulary::bounds() const {
+  const auto text_of = [this](Token token) {
+    return has(token) ? piece(token, /*render_special=*/true) : std::string();
+  };
+  return {.begin = text_of(llama_vocab_bos(vocab_)), .end = text_of(llama_vocab_eos(vocab_))};
+}
+
 bool LlamaVocabulary::is_control(Token token) const {
   return has(token) && llama_vocab_is_control(vocab_, token);
 }

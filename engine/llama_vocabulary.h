@@ -28,6 +28,7 @@ class LlamaVocabulary final : public Vocabulary {
   bool is_end(Token token) const override;
   std::span<const Token> end_tokens() const override { return end_tokens_; }
   bool is_control(Token token) const override;
+  Bounds bounds() const override;
   uint32_t size() const override { return size_; }
 
  private:

@@ -11,6 +11,8 @@
 #include <llama.h>
 #include <xxhash.h>
 
+#include "engine/kernels/cpu_kernels.h"
+
 namespace pdjob::engine {
 namespace {
 
@@ -54,6 +56,20 @@ std::string metadata(const llama_model& model, const std::string& key) {
   std::array<char, 128> text;
   const int32_t length = llama_model_meta_val_str(&model, key.c_str(), text.data(), text.size());
   return length < 0 ? "" : text.data();
+}
+
+std::string pooling_word(const llama_model& model) {
+  return metadata(model, metadata(model, "general.architecture") + ".pooling_type");
+}
+
+// A model that names no pooling generates text: the mean is what libllama's users take for it.
+Pooling pooling(const llama_model& model) {
+  const std::string way = pooling_word(model);
+  if (way.empty() || way == std::to_string(LLAMA_POOLING_TYPE_NONE) ||
+      way == std::to_string(LLAMA_POOLING_TYPE_MEAN)) {
+    return Pooling::kMean;
+  }
+  return way == std::to_string(LLAMA_POOLING_TYPE_LAST) ? Pooling::kLast : Pooling::kNone;
 }
 
 std::string rope(const llama_model& model) {
@@ -108,6 +124,8 @@ Result<std::string> file_digest(const std::string& path) {
   return hex(XXH3_128bits_digest(hash.get()));
 }
 
+bool names_pooling(const llama_model& model) { return !pooling_word(model).empty(); }
+
 Result<ModelFacts> read_facts(const llama_model& model, const KvLayout& layout,
                               const EngineConfig& config) {
   ModelFacts facts;
@@ -124,6 +142,9 @@ Result<ModelFacts> read_facts(const llama_model& model, const KvLayout& layout,
   facts.rope = rope(model);
   facts.kv_bytes_per_token =
       std::accumulate(layout.row_bytes.begin(), layout.row_bytes.end(), uint64_t{0});
+  facts.cpu = config.gpu && !config.cpu_computes_in_gpu_memory ? "" : cpu_instructions();
+  facts.embedding_dim = static_cast<uint32_t>(llama_model_n_embd_out(&model));
+  facts.pooling = pooling(model);
   facts.library = std::string("llama.cpp ") + llama_version() + " " + ggml_commit();
   const ggml_type type = config.kv_type == KvType::kF16 ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
   facts.head_dim = static_cast<uint32_t>(layout.row_bytes.front() / ggml_type_size(type) *

@@ -20,6 +20,9 @@ Result<std::string> model_digest(const std::string& path);
 // xxh3-128 (hex) of all bytes of a file.
 Result<std::string> file_digest(const std::string& path);
 
+// True if the model says how the hidden states of its tokens become an embedding.
+bool names_pooling(const llama_model& model);
+
 Result<ModelFacts> read_facts(const llama_model& model, const KvLayout& layout,
                               const EngineConfig& config);
 

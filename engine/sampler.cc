@@ -133,7 +133,6 @@ class TokenSampler final : public Sampler {
   void keep_top_p();
   // The logits of the newest choice, with all that its grammar excludes at -infinity.
   std::span<const float> drawn_from();
-  void report(std::span<const float> logits, float temperature, GeneratedToken& out);
 
   const SamplingParams params_;
   const uint32_t vocabulary_;
@@ -208,10 +207,11 @@ Result<GeneratedToken> TokenSampler::sample(std::span<const float> logits) {
   }
   GeneratedToken out;
   PDJOB_TRY(out.token, position_ < may_end_at_ ? choose_going_on(view) : choose(view));
-  if (params_.logprobs >= 0 && params_.logprobs_at_temperature) {
-    report(drawn_from(), greedy() ? 1.0F : params_.temperature, out);
-  } else if (params_.logprobs >= 0) {
-    report(logits, 1.0F, out);
+  if (params_.logprobs >= 0) {
+    const bool drawn = params_.logprobs_at_temperature;
+    PDJOB_TRY(out, with_logprobs(out.token, drawn ? drawn_from() : logits,
+                                 static_cast<uint32_t>(params_.logprobs),
+                                 drawn && !greedy() ? params_.temperature : 1.0F));
   }
   accept(out.token);
   if (failed_) {
@@ -356,27 +356,6 @@ std::span<const float> TokenSampler::drawn_from() {
   return adjusted_;
 }
 
-void TokenSampler::report(std::span<const float> logits, float temperature, GeneratedToken& out) {
-  const float most = *std::max_element(logits.begin(), logits.end());
-  double total = 0;
-  for (const float logit : logits) {
-    total += std::exp((logit - most) / temperature);
-  }
-  const double log_total = std::log(total);
-  const auto logprob = [&](float logit) {
-    return static_cast<float>(static_cast<double>(logit - most) / temperature - log_total);
-  };
-  out.logprob = logprob(logits[out.token]);
-  if (params_.logprobs == 0) {
-    return;
-  }
-  take_top(logits, static_cast<size_t>(params_.logprobs), candidates_);
-  std::sort(candidates_.begin(), candidates_.end(), more_likely);
-  for (const Candidate& candidate : candidates_) {
-    out.top.push_back({candidate.token, logprob(candidate.logit)});
-  }
-}
-
 Status check_params(const SamplingParams& params, uint32_t vocabulary) {
   const auto invalid = [](const std::string& what) {
     return Error{ErrorCode::kInvalidArgument, what};
@@ -441,6 +420,32 @@ Result<std::unique_ptr<Sampler>> open_sampler(const Engine& engine, const Sampli
                                                 static_cast<uint64_t>(stop.min_tokens));
   sampler->note_prompt(prompt);
   return std::unique_ptr<Sampler>(std::move(sampler));
+}
+
+Result<GeneratedToken> with_logprobs(Token token, std::span<const float> logits,
+                                     uint32_t alternatives, float temperature) {
+  const float most = *std::max_element(logits.begin(), logits.end());
+  double total = 0;
+  for (const float logit : logits) {
+    total += std::exp((logit - most) / temperature);
+  }
+  if (!std::isfinite(total)) {
+    return Error{ErrorCode::kCorrupt, "the model's logits are not numbers"};
+  }
+  const double log_total = std::log(total);
+  const auto logprob = [&](float logit) {
+    return static_cast<float>(static_cast<double>(logit - most) / temperature - log_total);
+  };
+  GeneratedToken out{.token = token, .logprob = logprob(logits[static_cast<size_t>(token)])};
+  if (alternatives > 0) {
+    std::vector<Candidate> candidates;
+    take_top(logits, alternatives, candidates);
+    std::sort(candidates.begin(), candidates.end(), more_likely);
+    for (const Candidate& candidate : candidates) {
+      out.top.push_back({candidate.token, logprob(candidate.logit)});
+    }
+  }
+  return out;
 }
 
 TokenPieces grammar_pieces(const Vocabulary& vocabulary) {

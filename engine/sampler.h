@@ -49,6 +49,11 @@ Result<std::unique_ptr<Sampler>> open_sampler(const Engine& engine, const Sampli
                                               const StopParams& stop = {},
                                               std::shared_ptr<const CompiledGrammar> grammar = {});
 
+// `token` with its logprob in the distribution of these logits, divided by `temperature`, and the
+// `alternatives` most likely tokens with theirs. Fails with kCorrupt if the logits are not numbers.
+Result<GeneratedToken> with_logprobs(Token token, std::span<const float> logits,
+                                     uint32_t alternatives, float temperature = 1.0F);
+
 // The part of a vocabulary that a grammar may use: all except control tokens.
 TokenPieces grammar_pieces(const Vocabulary& vocabulary);
 

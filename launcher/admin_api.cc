@@ -105,11 +105,11 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   } else if (const auto file = dashboard_file(request.path)) {
     server_->reply(id, 200, file->content_type, file->text, dashboard_headers());
   } else if (!answer_page(id, request)) {
-    server_->reply(
-        id, 404, kText,
-        "here are: / (the dashboard) /status /nodes /scale /rollout /links /explain "
-        "/plan /metrics /metrics/all /sd /health /logs?process=NAME; /status, /nodes, /scale and "
-        "/rollout are text with ?as=text\n");
+    server_->reply(id, 404, kText,
+                   "here are: / (the dashboard) /status /nodes /scale /rollout /links /requests "
+                   "/history /explain /plan /metrics /metrics/all /sd /health /logs?process=NAME; "
+                   "/status, /nodes, /scale and "
+                   "/rollout are text with ?as=text\n");
   }
 }
 
@@ -124,6 +124,10 @@ bool AdminApi::answer_page(net::ExchangeId id, const net::HttpRequest& request) 
     answer(id, request, pages_.rollout_json, pages_.rollout_text);
   } else if (request.path == "/links") {
     server_->reply(id, 200, kJson, pages_.links_json());
+  } else if (request.path == "/requests") {
+    server_->reply(id, 200, kJson, pages_.requests_json());
+  } else if (request.path == "/history") {
+    server_->reply(id, 200, kJson, pages_.history_json());
   } else if (request.path == "/explain") {
     server_->reply(id, 200, kText, pages_.explain());
   } else if (request.path == "/logs") {

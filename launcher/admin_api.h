@@ -1,5 +1,5 @@
 // AdminApi: the launcher's own HTTP server: the dashboard, /status, /nodes, /scale and /rollout
-// (text with ?as=text), /links, /plan, /explain, /metrics, /metrics/all,
+// (text with ?as=text), /links, /requests, /history, /plan, /explain, /metrics, /metrics/all,
 // /metrics/process?name=NAME, /sd, /health, /logs?process=NAME&from=BYTE, and POST /scale. It
 // listens on loopback only, and refuses requests that name another host. Logs and orders want the
 // key that only the job's owner can read; all else is for everybody on the machine. Loop-bound.
@@ -40,7 +40,9 @@ struct AdminPages {
   std::function<std::string()> scale_json;
   std::function<std::string()> scale_text;
   std::function<std::string()> explain;
-  std::function<std::string()> links_json;  // Of the dashboard's link watch.
+  std::function<std::string()> links_json;     // Of the dashboard's watch over workers.
+  std::function<std::string()> requests_json;  // The same over routers.
+  std::function<std::string()> history_json;
   // Of a rollout job; otherwise empty.
   std::function<std::string()> rollout_json;
   std::function<std::string()> rollout_text;

@@ -13,7 +13,6 @@ struct MessageText {
     return "Registered pid=" + std::to_string(m.pid);
   }
   std::string operator()(const net::HeartbeatSent&) const { return ""; }
-  std::string operator()(const net::Drained&) const { return "Drained"; }
   std::string operator()(const net::Acknowledge&) const { return "Acknowledge"; }
   std::string operator()(const net::Membership& m) const {
     std::string names;
@@ -31,7 +30,6 @@ struct MessageText {
   std::string operator()(const net::Drain& m) const {
     return "Drain deadline_ms=" + std::to_string(m.deadline_ms);
   }
-  std::string operator()(const net::Shutdown&) const { return "Shutdown"; }
   std::string operator()(const net::RegisterAsked&) const { return "RegisterAsked"; }
   std::string operator()(const net::MembershipApplied& m) const {
     return "MembershipApplied version=" + std::to_string(m.version);

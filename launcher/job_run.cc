@@ -44,7 +44,9 @@ std::string JobRun::objection(const Ledger& ledger, const JobConfig& config) {
   if (ledger.build != build_version()) {
     return "it was started by pdjob " + ledger.build + ", and this is " + build_version();
   }
-  return ledger.config_text == config.text ? "" : "its job file was another one";
+  return ledger.config_text == config.text
+             ? ""
+             : "its job file was another one, or had other settings (--set)";
 }
 
 Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& folder,

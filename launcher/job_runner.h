@@ -80,6 +80,8 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
 
   // Whoever has it may read the logs and order sizes.
   std::string owner_key() const { return options_.root_key.derive("owner"); }
+  // The launcher shows it to routers; no client has it.
+  std::string probe_key() const { return options_.root_key.derive("probes"); }
   // Calls `done` with a piece of the process's log, now or in a later turn. kNotFound: there is no
   // such process or log. kOverloaded: too many ask.
   using LogReader = std::function<void(Result<LogAnswered>)>;
@@ -137,7 +139,6 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
     return net::curve_keys_of(
         options_.root_key.derive("control", std::to_string(incarnation.value)));
   }
-  std::string probe_key() const { return options_.root_key.derive("probes"); }
   std::string router_key() const;
   void add_batch_keys(net::ProcessSpec& spec) const;
 

@@ -24,7 +24,8 @@
 #include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/clusters/local_cluster.h"
-#include "launcher/dashboard/link_watch.h"
+#include "launcher/dashboard/load_history.h"
+#include "launcher/dashboard/process_watch.h"
 #include "launcher/job/job.h"
 #include "launcher/job_clusters.h"
 #include "launcher/job_folder.h"
@@ -241,7 +242,8 @@ class LauncherProcess final : JobRunner::Observer {
                  [this](const std::string& line) { terminal_.say(line); }),
         stragglers_(loop, runner_, config.launcher.stragglers,
                     [this](const std::string& line) { scaling_.note(line); }),
-        links_(loop, [this] { return watched_workers(); }),
+        links_(loop, kLinksPage, [this] { return watched_workers(); }),
+        requests_(loop, kRequestsPage, [this] { return watched_routers(); }),
         scrape_(loop, [this] { return scraped_processes(); }),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop(signal == SIGINT ? kExitInterrupted : kExitOk); }) {
@@ -265,6 +267,10 @@ class LauncherProcess final : JobRunner::Observer {
                                   }});
     }
   }
+
+  ~LauncherProcess() { loop_.cancel(history_timer_); }
+  LauncherProcess(const LauncherProcess&) = delete;
+  LauncherProcess& operator=(const LauncherProcess&) = delete;
 
   Status open() {
     PDJOB_TRY_STATUS(open_control());
@@ -296,6 +302,8 @@ class LauncherProcess final : JobRunner::Observer {
         .scale_text = [this] { return scaling_.text(); },
         .explain = [this] { return scaling_.explain(); },
         .links_json = [this] { return links_.look(); },
+        .requests_json = [this] { return requests_.look(); },
+        .history_json = [this] { return history_.json(); },
         .rollout_json = {},
         .rollout_text = {},
         .scale = [this](std::string_view sizes) { return scaling_.order(sizes); }};
@@ -319,11 +327,27 @@ class LauncherProcess final : JobRunner::Observer {
     for (int asked = 0; asked < static_cast<int>(how); ++asked) {
       stop(kExitOk);
     }
+    look_at_load();
     loop_.run();
     return exit_code_;
   }
 
  private:
+  // Once a second, as long as the launcher runs.
+  void look_at_load() {
+    std::vector<LoadOfWorker> workers;
+    for (const Process& process : job().processes()) {
+      if (process.serving() && !process.is_router() && !process.is_batch()) {
+        workers.push_back({.engine_id = process.engine_id,
+                           .decodes = process.role != net::Role::kPrefill,
+                           .load = process.load});
+      }
+    }
+    history_.look(workers, loop_.now());
+    history_timer_ =
+        loop_.call_at(loop_.now() + LoadHistory::kInterval, [this] { look_at_load(); });
+  }
+
   // Processes that are there already reach it where the earlier launcher was.
   Status open_control() {
     Ledger& ledger = run_.ledger();
@@ -350,9 +374,24 @@ class LauncherProcess final : JobRunner::Observer {
             .slowness = [this](std::string_view name) { return stragglers_.slowness(name); }};
   }
 
+  // The routers that can tell where the time of requests went.
+  std::vector<WatchedProcess> watched_routers() const {
+    std::vector<WatchedProcess> routers;
+    for (const Process& process : job().processes()) {
+      if (process.serving() && process.is_router() &&
+          config_.router.kind != router::RouterKind::kCommand) {
+        routers.push_back({.name = process.name,
+                           .engine_id = process.engine_id,
+                           .address = runner_.address_of(process.name),
+                           .key = runner_.probe_key()});
+      }
+    }
+    return routers;
+  }
+
   // The workers that can tell their KV links.
-  std::vector<WatchedWorker> watched_workers() const {
-    std::vector<WatchedWorker> workers;
+  std::vector<WatchedProcess> watched_workers() const {
+    std::vector<WatchedProcess> workers;
     for (const Process& process : job().processes()) {
       if (process.serving() && !process.is_router() && !process.is_batch() &&
           !process.is_foreign()) {
@@ -509,7 +548,10 @@ class LauncherProcess final : JobRunner::Observer {
   JobRunner runner_;
   JobScaling scaling_;
   JobStragglers stragglers_;
-  LinkWatch links_;
+  ProcessWatch links_;
+  ProcessWatch requests_;
+  LoadHistory history_;
+  net::TimerId history_timer_;
   JobScrape scrape_;
   std::optional<JobRollout> rollout_;  // Of a rollout job.
   net::StopSignals signals_;

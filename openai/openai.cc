@@ -7,6 +7,7 @@
 
 #include "common/hex.h"
 #include "common/limits.h"
+#include "openai/openai_embedding.h"
 #include "openai/openai_fields.h"
 #include "openai/openai_prompt.h"
 #include "openai/openai_sampling.h"
@@ -20,14 +21,6 @@ namespace dom = simdjson::dom;
 
 // --- Unsupported fields. If a field would change the result, it is refused, not ignored.
 
-void refuse_other_than(const Fields& fields, const char* name, bool supported) {
-  bool asked = supported;
-  fields.boolean(name, asked);
-  if (asked != supported) {
-    fields.wrong(name, asked ? "true is not supported here" : "false is not supported here");
-  }
-}
-
 void refuse_unsupported(const Fields& fields, ApiKind kind) {
   static constexpr const char* kUnsupported[] = {
       // clang-format off
@@ -38,13 +31,11 @@ void refuse_unsupported(const Fields& fields, ApiKind kind) {
       // clang-format on
   };
   for (const char* name : kUnsupported) {
-    if (const auto value = fields.find(name); value && asks_for_something(*value)) {
-      fields.wrong(name, "is not supported");
-    }
+    fields.unsupported(name);
   }
-  refuse_other_than(fields, "add_generation_prompt", true);
+  fields.only("add_generation_prompt", true);
   // A chat's template writes its special tokens itself.
-  refuse_other_than(fields, "add_special_tokens", kind == ApiKind::kCompletion);
+  fields.only("add_special_tokens", kind == ApiKind::kCompletion);
 }
 
 void refuse_tools_beside_chat(const Fields& fields) {
@@ -53,10 +44,7 @@ void refuse_tools_beside_chat(const Fields& fields) {
   if (choice && choice->get(word) == simdjson::SUCCESS && word == "none") {
     return;
   }
-  const auto tools = fields.find("tools");
-  if (tools && asks_for_something(*tools)) {
-    fields.wrong("tools", "are supported for chat only");
-  }
+  fields.unsupported("tools");
   if (choice && word != "auto") {
     fields.wrong("tool_choice", "must be \"none\": tools are supported for chat only");
   }
@@ -80,10 +68,7 @@ void refuse_modalities(const Fields& fields) {
 void read_logprobs(const Fields& fields, ApiRequest& request) {
   constexpr IntegerRange kRange = {0, limits::kLogprobsMax};
   if (request.kind == ApiKind::kCompletion) {
-    if (fields.integer("logprobs", kRange, request.sampling.logprobs) && request.echo) {
-      fields.wrong("logprobs",
-                   "must not be given with echo: logprobs of the prompt are not supported");
-    }
+    fields.integer("logprobs", kRange, request.sampling.logprobs);
     return;
   }
   bool wanted = false;
@@ -138,7 +123,9 @@ void read_structure(const Fields& fields, SamplingParams& sampling) {
 
 void read_length(const Fields& fields, ApiRequest& request) {
   StopParams& stop = request.stop;
-  const bool old_name = fields.integer("max_tokens", {1, kTokenMax}, stop.max_tokens);
+  // 0: the prompt comes back, and nothing else.
+  const bool old_name =
+      fields.integer("max_tokens", {request.echo ? 0 : 1, kTokenMax}, stop.max_tokens);
   const bool new_name = fields.integer("max_completion_tokens", {1, kTokenMax}, stop.max_tokens);
   request.fills_context = request.kind == ApiKind::kChat && !old_name && !new_name;
   read_min_tokens(fields, "min_tokens", "max_tokens", request);
@@ -313,6 +300,9 @@ void read_openai_request(const Fields& fields, ApiRequest& request) {
 
 void read_request(const Fields& fields, ApiRequest& request) {
   fields.text("model", request.model);
+  if (request.kind == ApiKind::kEmbedding) {
+    return read_embedding_request(fields, request);
+  }
   if (request.kind == ApiKind::kSglang) {
     read_sglang_request(fields, request);
   } else if (request.kind == ApiKind::kTokens) {
@@ -326,7 +316,44 @@ void read_request(const Fields& fields, ApiRequest& request) {
   read_resumed_weights(fields, request);
 }
 
+// A body with all objects inside which the parser looks for fields. Those of its own are not
+// needed.
+const char* sample_of(ApiKind kind) {
+  switch (kind) {
+    case ApiKind::kChat:
+      return R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"}]},
+        {"role":"assistant","tool_calls":[{"function":{"name":"f"}}]},{"role":"tool","content":"b"}],
+        "tools":[{"function":{"name":"f"}}],"tool_choice":{"function":{"name":"f"}},"stream":true,
+        "stream_options":{},"response_format":{"type":"json_schema","json_schema":{"schema":{}}},
+        "structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
+        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
+    case ApiKind::kCompletion:
+      return R"({"prompt":"a","echo":true,"stream":true,"stream_options":{},
+        "response_format":{"type":"json_schema","json_schema":{"schema":{}}},
+        "structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
+        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
+    case ApiKind::kSglang:
+      return R"({"text":"a","sampling_params":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
+        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
+    case ApiKind::kTokens:
+      return R"({"token_ids":[1],"sampling_params":{"structured_outputs":{}},"stream_options":{},
+        "kv_transfer_params":{},"pdjob_resume":[[1]],
+        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
+    case ApiKind::kEmbedding:
+      return R"({"input":"a"})";
+  }
+  return "{}";
+}
+
 }  // namespace
+
+std::vector<KnownField> known_fields(ApiKind kind) {
+  std::vector<KnownField> known;
+  ApiRequest request{.kind = kind};
+  read_object(
+      sample_of(kind), [&request](const Fields& fields) { read_request(fields, request); }, &known);
+  return known;
+}
 
 std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body) {
   ApiRequest request{.kind = kind};

@@ -41,6 +41,7 @@ enum class ApiKind {
   kCompletion,
   kSglang,  // SGLang's own POST /generate.
   kTokens,  // vLLM's POST /inference/v1/generate.
+  kEmbedding,
 };
 
 // One worker's half of a KV hand-over, from kv_transfer_params (vLLM's two-hop fields plus pdjob's
@@ -107,7 +108,12 @@ struct ApiRequest {
   bool fills_context = false;  // Up to the context's end; stop.max_tokens does not count.
   uint32_t choices = 1;        // `n`
   std::string cache_salt;      // Not empty: its prompt shares KV with no other.
+  // Only for kEmbedding:
+  uint32_t dimensions = 0;  // Keep only so many of each embedding; 0: all.
+  bool base64 = false;      // The form of embeddings in the reply; false: a list of numbers.
   bool echo = false;
+  // Logprobs of the prompt's tokens are asked, too.
+  bool scores_prompt() const { return echo && sampling.logprobs >= 0; }
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;

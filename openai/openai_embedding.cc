@@ -1,11 +1,113 @@
 #include "openai/openai_embedding.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
 #include <simdjson.h>
 
+#include "common/check.h"
 #include "common/json/json_writer.h"
 #include "common/limits.h"
+#include "openai/openai_prompt.h"
 
 namespace pdjob::openai {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "base64 has little-endian floats");
+
+std::string base64(std::string_view bytes) {
+  static constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t at = 0; at < bytes.size(); at += 3) {
+    const std::string_view three = bytes.substr(at, 3);
+    uint32_t bits = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      bits = bits << 8 | (i < three.size() ? static_cast<uint8_t>(three[i]) : 0U);
+    }
+    for (size_t i = 0; i < 4; ++i) {
+      text += i <= three.size() ? kDigits[bits >> (18 - 6 * i) & 63U] : '=';
+    }
+  }
+  return text;
+}
+
+// Its first `dimensions`, of length 1 again.
+std::vector<float> shortened(std::span<const float> embedding, uint32_t dimensions) {
+  if (dimensions == 0 || dimensions >= embedding.size()) {
+    return {embedding.begin(), embedding.end()};
+  }
+  std::vector<float> out(embedding.begin(), embedding.begin() + dimensions);
+  double squares = 0;
+  for (const float x : out) {
+    squares += double{x} * x;
+  }
+  const double length = std::sqrt(squares);
+  for (float& x : out) {
+    x = length > 0 ? static_cast<float>(x / length) : 0.0F;
+  }
+  return out;
+}
+
+}  // namespace
+
+void read_embedding_request(const Fields& fields, ApiRequest& request) {
+  read_prompts(fields, "input", request);
+  std::string format = "float";
+  fields.text("encoding_format", format);
+  request.base64 = format == "base64";
+  if (!request.base64 && format != "float") {
+    fields.wrong("encoding_format", "must be one of float, base64, got " + excerpt(format));
+  }
+  fields.integer("dimensions", {1, kTokenMax}, request.dimensions);
+  // Fields of vLLM that would change the result.
+  for (const char* name : {"messages", "truncate_prompt_tokens", "embed_dtype", "endianness"}) {
+    fields.unsupported(name);
+  }
+  for (const char* name : {"add_special_tokens", "normalize", "use_activation"}) {
+    fields.only(name, true);
+  }
+  request.stop.max_tokens = 0;
+}
+
+void EmbeddingReplyWriter::append_part(std::string& /*out*/, const ReplyPart& /*part*/) {
+  PDJOB_CHECK(false, "embeddings are never streamed");
+}
+
+void EmbeddingReplyWriter::append_end(std::string& /*out*/, const Usage& /*usage*/) {
+  PDJOB_CHECK(false, "embeddings are never streamed");
+}
+
+void EmbeddingReplyWriter::append_whole(std::string& out, std::span<const ReplyPart> parts,
+                                        const Usage& usage,
+                                        std::string_view /*kv_transfer_params*/) {
+  JsonWriter json(out);
+  json.begin_object().key("object").string("list").key("data").begin_array();
+  for (const ReplyPart& part : parts) {
+    const std::vector<float> embedding = shortened(part.embedding, options_.dimensions);
+    json.begin_object().key("object").string("embedding").key("index").integer(part.choice);
+    json.key("embedding");
+    if (options_.base64) {
+      json.string(base64(
+          {reinterpret_cast<const char*>(embedding.data()), embedding.size() * sizeof(float)}));
+    } else {
+      json.begin_array();
+      for (const float x : embedding) {
+        json.number(x);
+      }
+      json.end_array();
+    }
+    json.end_object();
+  }
+  json.end_array().key("model").string(options_.model);
+  json.key("usage").begin_object();
+  json.key("prompt_tokens").integer(usage.prompt_tokens);
+  json.key("total_tokens").integer(usage.prompt_tokens);
+  json.end_object().end_object();
+}
 
 std::string embedding_request(std::string_view model, std::string_view text) {
   std::string body;

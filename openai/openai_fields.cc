@@ -1,5 +1,9 @@
 #include "openai/openai_fields.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include <simdjson.h>
 
 #include "common/limits.h"
@@ -76,8 +80,10 @@ std::string why_not_json(simdjson::error_code error, std::string_view body) {
 
 }  // namespace
 
-Problem read_object(std::string_view body, const std::function<void(const Fields&)>& read) {
+Problem read_object(std::string_view body, const std::function<void(const Fields&)>& read,
+                    std::vector<KnownField>* known) {
   Problem problem;
+  problem.known = known;
   if (has_too_many_values(body)) {
     refuse(problem, "", "has more than " + std::to_string(limits::kJsonValuesMax) + " values");
     return problem;
@@ -101,7 +107,7 @@ Problem read_object(std::string_view body, const std::function<void(const Fields
 
 void refuse(Problem& problem, const std::string& param, const std::string& message) {
   if (!problem) {
-    problem = invalid_request((param.empty() ? "the body " : param + ": ") + message, param);
+    problem.emplace(invalid_request((param.empty() ? "the body " : param + ": ") + message, param));
   }
 }
 
@@ -190,18 +196,64 @@ std::optional<dom::element> Fields::last(std::string_view name) const {
   return found;
 }
 
-std::optional<dom::element> Fields::find(std::string_view name) const {
+std::optional<dom::element> Fields::value_of(std::string_view name) const {
   const auto found = last(name);
   return found && found->is_null() ? std::nullopt : found;
 }
 
+std::optional<dom::element> Fields::find(std::string_view name) const {
+  note(name, "");
+  return value_of(name);
+}
+
+// Notes each name once, however often it is looked for. "messages[0].role" is "messages[].role".
+void Fields::note(std::string_view name, std::string allowed, bool refused) const {
+  if (problem_.known == nullptr) {
+    return;
+  }
+  std::string full;
+  bool inside = false;
+  for (const char c : param(name)) {
+    inside = c == '[' || (inside && c != ']');
+    if (!inside || c == '[') {
+      full += c;
+    }
+  }
+  auto& known = *problem_.known;
+  auto found = std::ranges::find(known, full, &KnownField::name);
+  if (found == known.end()) {
+    known.push_back({.name = std::move(full)});
+    found = std::prev(known.end());
+  }
+  found->allowed = found->allowed.empty() ? std::move(allowed) : found->allowed;
+  found->refused |= refused;
+}
+
+void Fields::unsupported(std::string_view name) const {
+  note(name, "", /*refused=*/true);
+  if (const auto value = value_of(name); value && asks_for_something(*value)) {
+    wrong(name, "is not supported");
+  }
+}
+
+void Fields::only(std::string_view name, bool supported) const {
+  note(name, supported ? "only true" : "only false");
+  bool asked = supported;
+  boolean(name, asked);
+  if (asked != supported) {
+    wrong(name, asked ? "true is not supported here" : "false is not supported here");
+  }
+}
+
 bool Fields::is_null(std::string_view name) const {
+  note(name, "");
   const auto found = last(name);
   return found && found->is_null();
 }
 
 std::optional<dom::array> Fields::list(std::string_view name, size_t elements_max) const {
-  const auto value = find(name);
+  note(name, "a list");
+  const auto value = value_of(name);
   if (!value) {
     return std::nullopt;
   }
@@ -219,7 +271,8 @@ std::optional<dom::array> Fields::list(std::string_view name, size_t elements_ma
 }
 
 std::optional<Fields> Fields::object(std::string_view name) const {
-  const auto value = find(name);
+  note(name, "an object");
+  const auto value = value_of(name);
   if (!value) {
     return std::nullopt;
   }
@@ -232,14 +285,16 @@ std::optional<Fields> Fields::object(std::string_view name) const {
 }
 
 void Fields::boolean(std::string_view name, bool& out) const {
-  const auto value = find(name);
+  note(name, "true or false");
+  const auto value = value_of(name);
   if (value && value->get(out) != simdjson::SUCCESS) {
     must_be(problem_, param(name), "true or false", *value);
   }
 }
 
 void Fields::number(std::string_view name, NumberRange range, float& out) const {
-  const auto value = find(name);
+  note(name, to_string(range));
+  const auto value = value_of(name);
   if (!value) {
     return;
   }
@@ -255,13 +310,15 @@ void Fields::number(std::string_view name, NumberRange range, float& out) const 
 }
 
 void Fields::text(std::string_view name, std::string& out) const {
-  if (const auto value = find(name)) {
+  note(name, "a string");
+  if (const auto value = value_of(name)) {
     read_text(problem_, param(name), *value, out);
   }
 }
 
 std::optional<int64_t> Fields::integer_in(std::string_view name, IntegerRange range) const {
-  const auto value = find(name);
+  note(name, to_string(range));
+  const auto value = value_of(name);
   if (!value) {
     return std::nullopt;
   }

@@ -22,8 +22,19 @@ class object;
 
 namespace pdjob::openai {
 
-// The first error of a request; later ones are dropped.
-using Problem = std::optional<ApiError>;
+// A field that a parser knows, for the reference page.
+struct KnownField {
+  std::string name;      // "sampling_params.n", "messages[].role".
+  std::string allowed;   // "true or false"; empty: the parser looks at it itself.
+  bool refused = false;  // If it asks for something.
+  friend bool operator==(const KnownField&, const KnownField&) = default;
+};
+
+// The first error of a request; later ones are dropped. `known` notes the fields that the parser
+// looks for; null: nobody wants them. Value.
+struct Problem : std::optional<ApiError> {
+  std::vector<KnownField>* known = nullptr;
+};
 
 // `param` is the wrong field, "messages[3].content"; empty: the whole body.
 void refuse(Problem& problem, const std::string& param, const std::string& message);
@@ -74,6 +85,11 @@ class Fields {
   std::optional<simdjson::dom::array> list(std::string_view name, size_t elements_max) const;
   std::optional<Fields> object(std::string_view name) const;
 
+  // Refuses the field if it asks for something.
+  void unsupported(std::string_view name) const;
+  // Refuses the field if it is there and not `supported`.
+  void only(std::string_view name, bool supported) const;
+
   void boolean(std::string_view name, bool& out) const;
   void number(std::string_view name, NumberRange range, float& out) const;
   void text(std::string_view name, std::string& out) const;
@@ -93,6 +109,8 @@ class Fields {
 
  private:
   std::optional<simdjson::dom::element> last(std::string_view name) const;
+  std::optional<simdjson::dom::element> value_of(std::string_view name) const;
+  void note(std::string_view name, std::string allowed, bool refused = false) const;
   std::optional<int64_t> integer_in(std::string_view name, IntegerRange range) const;
 
   std::shared_ptr<const simdjson::dom::object> object_;  // Null: too large to be read.
@@ -102,6 +120,10 @@ class Fields {
 
 // Passes the body's fields to `read`, if it is one JSON object within the limits of requests.
 // Returns the first problem.
-Problem read_object(std::string_view body, const std::function<void(const Fields&)>& read);
+Problem read_object(std::string_view body, const std::function<void(const Fields&)>& read,
+                    std::vector<KnownField>* known = nullptr);
+
+// All fields that the parser of such requests knows, in the order in which it looks for them.
+std::vector<KnownField> known_fields(ApiKind kind);
 
 }  // namespace pdjob::openai

@@ -78,9 +78,7 @@ void read_message(Problem& problem, const std::string& param, dom::element value
                                      excerpt(out.role));
   }
   for (const char* name : {"function_call", "audio"}) {
-    if (const auto field = message.find(name); field && asks_for_something(*field)) {
-      message.wrong(name, "is not supported");
-    }
+    message.unsupported(name);
   }
   read_content(message, out.role, out.content);
   read_tool_calls(message, out);

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/json/json_writer.h"
+#include "openai/openai_embedding.h"
 #include "openai/sglang_reply.h"
 
 namespace pdjob::openai {
@@ -106,6 +107,8 @@ ReplyOptions reply_options(const ApiRequest& request) {
           .return_token_ids = request.return_token_ids,
           .tokens_as_ids = request.tokens_as_ids,
           .include_usage = request.include_usage,
+          .dimensions = request.dimensions,
+          .base64 = request.base64,
           .tools = !request.tools.empty()};
 }
 
@@ -117,6 +120,9 @@ float finite_logprob(float logprob) {
 std::unique_ptr<ReplyForm> reply_form(ReplyOptions options, AppendPiece append_piece) {
   if (options.kind == ApiKind::kSglang) {
     return std::make_unique<SglangReplyWriter>(std::move(options), std::move(append_piece));
+  }
+  if (options.kind == ApiKind::kEmbedding) {
+    return std::make_unique<EmbeddingReplyWriter>(std::move(options));
   }
   return std::make_unique<ReplyWriter>(std::move(options), std::move(append_piece));
 }
@@ -253,7 +259,8 @@ void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
   }
   json.key("logprobs");
   // Clients of vLLM's own route read the list even if there are no tokens.
-  const bool none = part.tokens.empty() && options_.kind != ApiKind::kTokens;
+  const bool scores_prompt = part.prompt_logprobs != nullptr && !choices_[part.choice].started;
+  const bool none = part.tokens.empty() && !scores_prompt && options_.kind != ApiKind::kTokens;
   if (!options_.logprobs || none) {
     json.null();
   } else if (completion) {
@@ -323,32 +330,55 @@ void ReplyWriter::append_chat_logprob(JsonWriter& json, Token token, float logpr
 }
 
 void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& part) {
+  std::vector<Scored> scored;
+  if (part.prompt_logprobs != nullptr && !choices_[part.choice].started) {
+    const PromptLogprobs& of_prompt = *part.prompt_logprobs;
+    PDJOB_CHECK(of_prompt.logprobs.size() + 1 == part.prompt.size(), part.prompt.size());
+    scored.push_back({.token = part.prompt.front()});
+    for (size_t at = 0; at < of_prompt.logprobs.size(); ++at) {
+      scored.push_back({.token = part.prompt[at + 1],
+                        .logprob = of_prompt.logprobs[at],
+                        .top = std::span(of_prompt.top)
+                                   .subspan(at * of_prompt.alternatives, of_prompt.alternatives)});
+    }
+  }
+  for (const GeneratedToken& token : part.tokens) {
+    scored.push_back({.token = token.token, .logprob = token.logprob, .top = token.top});
+  }
   json.begin_object().key("text_offset").begin_array();
   uint64_t& characters = choices_[part.choice].characters;
-  for (const GeneratedToken& token : part.tokens) {
+  for (const Scored& each : scored) {
     json.integer(characters);
-    characters += characters_in(piece_of(token.token));
+    characters += characters_in(piece_of(each.token));
   }
   json.end_array().key("token_logprobs").begin_array();
-  for (const GeneratedToken& token : part.tokens) {
-    json.number(finite_logprob(token.logprob));
+  for (const Scored& each : scored) {
+    each.logprob ? json.number(finite_logprob(*each.logprob)) : json.null();
   }
   json.end_array().key("tokens").begin_array();
-  for (const GeneratedToken& token : part.tokens) {
-    json.string(name_of(token.token));
+  for (const Scored& each : scored) {
+    json.string(name_of(each.token));
   }
   json.end_array().key("top_logprobs").begin_array();
-  for (const GeneratedToken& token : part.tokens) {
-    // The chosen token is always included, so there may be one more than requested.
-    json.begin_object().key(name_of(token.token)).number(finite_logprob(token.logprob));
-    for (const TokenLogprob& top : token.top) {
-      if (top.token != token.token) {
-        json.key(name_of(top.token)).number(finite_logprob(top.logprob));
-      }
-    }
-    json.end_object();
+  for (const Scored& each : scored) {
+    append_top(json, each);
   }
   json.end_array().end_object();
+}
+
+// The token itself is always included, so there may be one more than requested.
+void ReplyWriter::append_top(JsonWriter& json, const Scored& scored) {
+  if (!scored.logprob) {
+    json.null();
+    return;
+  }
+  json.begin_object().key(name_of(scored.token)).number(finite_logprob(*scored.logprob));
+  for (const TokenLogprob& top : scored.top) {
+    if (top.token != scored.token) {
+      json.key(name_of(top.token)).number(finite_logprob(top.logprob));
+    }
+  }
+  json.end_object();
 }
 
 void append_weight_versions(JsonWriter& json, const ReplyPart& part) {

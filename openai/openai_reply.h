@@ -48,7 +48,9 @@ struct ReplyOptions {
   bool return_token_ids = false;
   bool tokens_as_ids = false;
   bool include_usage = false;  // In a stream; a whole reply always has it.
-  bool tools = false;          // The reply may have calls of tools: only then is content null.
+  uint32_t dimensions = 0;     // ApiRequest::dimensions, and the next one.
+  bool base64 = false;
+  bool tools = false;  // The reply may have calls of tools: only then is content null.
 };
 // Takes the reply's options from the request.
 ReplyOptions reply_options(const ApiRequest& request);
@@ -59,8 +61,9 @@ struct ReplyPart {
   std::string_view text;  // With echo, the first part begins with the prompt's text.
   std::span<const GeneratedToken> tokens;  // Used only for logprobs and token ids.
   FinishReason finish = FinishReason::kNone;
-  std::span<const Token>
-      prompt;  // The choice's prompt; used only in its first part, for prompt_token_ids.
+  // The choice's prompt; used only in its first part, for prompt_token_ids and echoed logprobs.
+  std::span<const Token> prompt;
+  const PromptLogprobs* prompt_logprobs = nullptr;  // The same; null: they are not asked.
   // The rest is for replies with token ids, and for SGLang's form.
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
@@ -70,6 +73,7 @@ struct ReplyPart {
   std::string_view weight_version = {};      // Of the model now.
   std::span<const WeightSpan> weights = {};  // Of the whole output so far.
   std::span<const ToolCallPart> calls = {};  // In a whole reply, one for each call.
+  std::span<const float> embedding = {};     // Only in replies with embeddings.
   bool ends_in_calls = false;                // Then a stop is reported as "tool_calls".
 };
 
@@ -126,7 +130,14 @@ class ReplyWriter final : public ReplyForm {
   void append_message(JsonWriter& json, const ReplyPart& part, bool whole) const;
   void append_chat_logprobs(JsonWriter& json, const ReplyPart& part);
   void append_chat_logprob(JsonWriter& json, Token token, float logprob);
+  // A token with its logprobs, of the prompt or of the output.
+  struct Scored {
+    Token token = 0;
+    std::optional<float> logprob;  // The first one of a prompt has none.
+    std::span<const TokenLogprob> top;
+  };
   void append_completion_logprobs(JsonWriter& json, const ReplyPart& part);
+  void append_top(JsonWriter& json, const Scored& scored);
   // The name of the token in logprobs. Valid until the next call.
   std::string_view name_of(Token token);
   std::string_view piece_of(Token token);

@@ -111,9 +111,7 @@ void read_structured_outputs(const Fields& fields, SamplingParams& sampling) {
     return;
   }
   for (const char* name : {"regex", "choice", "structural_tag"}) {
-    if (outputs->find(name)) {
-      outputs->wrong(name, "is not supported");
-    }
+    outputs->unsupported(name);
   }
   bool any_object = false;
   outputs->boolean("json_object", any_object);
@@ -126,9 +124,7 @@ void read_structured_outputs(const Fields& fields, SamplingParams& sampling) {
 
 void refuse_all(const Fields& fields, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    if (const auto value = fields.find(name); value && asks_for_something(*value)) {
-      fields.wrong(name, "is not supported");
-    }
+    fields.unsupported(name);
   }
 }
 

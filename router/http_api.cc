@@ -23,7 +23,8 @@ enum class Endpoint {
   kHealth,
   kMetrics,
   kWorkers,
-  kMembers
+  kMembers,
+  kTimings
 };
 
 struct Route {
@@ -37,15 +38,18 @@ constexpr Route kRoutes[] = {
     {"POST", "/inference/v1/generate", Endpoint::kGenerate},
     {"POST", "/v1/completions", Endpoint::kGenerate},
     {"POST", "/v1/chat/completions", Endpoint::kGenerate},
+    {"POST", "/v1/embeddings", Endpoint::kGenerate},
     {"POST", "/abort_request", Endpoint::kAbort},
     {"POST", "/abort_requests", Endpoint::kAbort},
     {"POST", "/tokenize", Endpoint::kAnyWorker},
     {"POST", "/detokenize", Endpoint::kAnyWorker},
+    {"GET", "/tokenizer_info", Endpoint::kAnyWorker},
     {"GET", "/v1/models", Endpoint::kModels},
     {"GET", "/health", Endpoint::kHealth},
     {"GET", "/metrics", Endpoint::kMetrics},
     {"GET", "/pdjob/workers", Endpoint::kWorkers},
     {"GET", "/pdjob/members", Endpoint::kMembers},
+    {"GET", "/pdjob/timings", Endpoint::kTimings},
 };
 
 openai::ApiError no_such_route(const net::HttpRequest& request, int status) {
@@ -186,6 +190,14 @@ void HttpApi::answered(const net::OrderAnswered& answer) {
   }
 }
 
+std::vector<std::pair<std::string_view, std::string_view>> HttpApi::routes() {
+  std::vector<std::pair<std::string_view, std::string_view>> routes;
+  for (const Route& route : kRoutes) {
+    routes.emplace_back(route.method, route.path);
+  }
+  return routes;
+}
+
 void HttpApi::drain() {
   members_->close();
   if (cache_) {
@@ -235,16 +247,19 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
     }
     return denied;
   }
-  if (request.method == "POST" || request.method == "PUT") {
-    for (const Route& known : kRoutes) {
-      if (known.method == request.method && known.path == request.path) {
-        return known.endpoint == Endpoint::kAbort ? relay_->recognize(request)
-                                                  : relay_->let_in(request);
+  const bool has_body = request.method == "POST" || request.method == "PUT";
+  for (const Route& known : kRoutes) {
+    const bool asks_worker = has_body || known.endpoint == Endpoint::kAnyWorker;
+    if (asks_worker && known.method == request.method && known.path == request.path) {
+      if (!has_body) {
+        request.body_bytes_max = std::min(request.body_bytes_max, limits::kHttpKeylessBodyBytesMax);
       }
+      return known.endpoint == Endpoint::kAbort ? relay_->recognize(request)
+                                                : relay_->let_in(request);
     }
-    if (async_ && AsyncApi::takes_body(request)) {
-      return relay_->let_in(request);
-    }
+  }
+  if (has_body && async_ && AsyncApi::takes_body(request)) {
+    return relay_->let_in(request);
   }
   request.body_bytes_max = std::min(request.body_bytes_max, limits::kHttpKeylessBodyBytesMax);
   return std::nullopt;
@@ -287,6 +302,11 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
         return knows(id, request) ? reply_workers(id) : void();
       case Endpoint::kMembers:
         return knows(id, request) ? members_->reply(id, request) : void();
+      case Endpoint::kTimings:
+        if (const std::string timings = relay_->timings_json(request); !timings.empty()) {
+          return reply_json(id, 200, timings);
+        }
+        break;  // Only the launcher knows that it is there.
     }
   }
   refuse(id, no_such_route(request, status));
@@ -294,7 +314,7 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
 
 void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generates) {
   const BodyForm form = form_of(request.path);
-  auto body = RequestBody::scan(std::move(request.body), form);
+  auto body = RequestBody::scan(request.method == "GET" ? "{}" : std::move(request.body), form);
   if (const auto* error = std::get_if<openai::ApiError>(&body)) {
     refuse(id, *error);
   } else {

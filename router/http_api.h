@@ -8,6 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/result.h"
 #include "net/http/http_server.h"
@@ -33,6 +36,9 @@ class HttpApi final : public net::HttpHandler {
                                                const RouterConfig& config,
                                                const net::HttpServerOptions& options,
                                                std::function<void()> on_drained);
+
+  // Its routes, as methods and paths, for the reference page. Optional parts have more.
+  static std::vector<std::pair<std::string_view, std::string_view>> routes();
 
   // Refuses new requests; `on_drained` is called when the last request has ended.
   void drain();

@@ -48,7 +48,7 @@ class RouterMember final : public net::JobMember::Handler {
 
  private:
   void on_drain(Duration within) override;
-  size_t replies_alive() override { return api_.server().exchanges_alive(); }
+  size_t replies_alive() override { return api_.server().replies_alive(); }
   void on_shutdown() override { end_(); }
   net::WorkerLoad current_load() override;
   void on_control(const net::Message& message) override;

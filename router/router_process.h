@@ -6,8 +6,8 @@
 
 namespace pdjob::router {
 
-// Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. Returns the
-// exit code (common/exit_code.h).
+// Serves until SIGTERM, SIGINT or the launcher's Drain (finishes its requests, exit 0), or the
+// parent's death. Returns the exit code (common/exit_code.h).
 int run_router(const RouterOptions& options);
 
 }  // namespace pdjob::router

@@ -59,7 +59,7 @@ class WorkerMember final : public net::JobMember::Handler {
 
  private:
   void on_drain(Duration /*within*/) override { parts_.api.start_draining(parts_.drain_engine); }
-  size_t replies_alive() override { return parts_.server.exchanges_alive(); }
+  size_t replies_alive() override { return parts_.server.replies_alive(); }
   void on_shutdown() override { parts_.end(); }
   void on_next_role(const net::Drain::Next& next) override {
     parts_.change_role ? parts_.change_role(next) : parts_.end();

@@ -28,16 +28,20 @@ namespace pdjob::worker {
 namespace {
 
 kvtransfer::Fingerprint fingerprint(const engine::ModelFacts& facts) {
-  return {{"model_digest", facts.digest},
-          {"kv_type", facts.kv_type},
-          {"layers", std::to_string(facts.layers)},
-          {"heads", std::to_string(facts.heads)},
-          {"kv_heads", std::to_string(facts.kv_heads)},
-          {"head_dim", std::to_string(facts.head_dim)},
-          {"vocabulary", std::to_string(facts.vocabulary)},
-          {"rope", facts.rope},
-          {"kv_bytes_per_token", std::to_string(facts.kv_bytes_per_token)},
-          {"library", facts.library}};
+  kvtransfer::Fingerprint fields{{"model_digest", facts.digest},
+                                 {"kv_type", facts.kv_type},
+                                 {"layers", std::to_string(facts.layers)},
+                                 {"heads", std::to_string(facts.heads)},
+                                 {"kv_heads", std::to_string(facts.kv_heads)},
+                                 {"head_dim", std::to_string(facts.head_dim)},
+                                 {"vocabulary", std::to_string(facts.vocabulary)},
+                                 {"rope", facts.rope},
+                                 {"kv_bytes_per_token", std::to_string(facts.kv_bytes_per_token)},
+                                 {"library", facts.library}};
+  if (!facts.cpu.empty()) {
+    fields.emplace_back("cpu", facts.cpu);
+  }
+  return fields;
 }
 
 // All parts of one worker, built in the order of their dependencies and destroyed in reverse. A

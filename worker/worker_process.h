@@ -25,8 +25,8 @@ struct WorkerOptions {
   std::string weights_dir;  // Of a rollout job: where new weights are found.
 };
 
-// Serves until SIGTERM or SIGINT (drains, exit 0), Shutdown, or the parent's death. Returns the
-// exit code (common/exit_code.h).
+// Serves until SIGTERM, SIGINT or the launcher's Drain (finishes its requests, exit 0), or the
+// parent's death. Returns the exit code (common/exit_code.h).
 int run_worker(const WorkerOptions& options);
 
 }  // namespace pdjob::worker

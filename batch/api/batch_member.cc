@@ -57,7 +57,7 @@ class BatchMember final : net::JobMember::Handler {
   void on_drain(Duration /*within*/) override {
     server_->drain([this] { member_->drained(); });
   }
-  size_t replies_alive() override { return server_->http().exchanges_alive(); }
+  size_t replies_alive() override { return server_->http().replies_alive(); }
   void on_shutdown() override { loop_.stop(); }
   net::WorkerLoad current_load() override {
     return {.requests_running = static_cast<uint32_t>(server_->batches().rows_in_flight())};

@@ -186,19 +186,8 @@ std::string TreeBuilder::path() const {
   return path;
 }
 
-}  // namespace
-
-const ConfigEntry* ConfigNode::find(std::string_view key) const {
-  const auto found = std::find_if(entries.begin(), entries.end(),
-                                  [&](const ConfigEntry& entry) { return entry.key == key; });
-  return found == entries.end() ? nullptr : &*found;
-}
-
-TextPosition ConfigEntry::position() const {
-  return value.kind == ConfigNode::Kind::kNothing ? key_position : value.position;
-}
-
-std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigErrors& errors) {
+// Nothing: `errors` holds the reason.
+std::optional<ConfigNode> parse_any(const std::string& text, ConfigErrors& errors) {
   const auto refuse = [&](TextPosition position, const std::string& message) {
     errors.replace_by_syntax_error(position, message);
     return std::nullopt;
@@ -227,14 +216,98 @@ std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigE
   if (builder.refused()) {
     return std::nullopt;
   }
-  ConfigNode root = builder.take_root();
-  if (root.kind == ConfigNode::Kind::kNothing) {
+  return builder.take_root();
+}
+
+void write_flow(const ConfigNode& node, std::string& text) {
+  const char* separator = "";
+  switch (node.kind) {
+    case ConfigNode::Kind::kNothing:
+      text += "null";
+      return;
+    case ConfigNode::Kind::kText:
+      text += double_quoted(node.text);
+      return;
+    case ConfigNode::Kind::kList:
+      text += '[';
+      for (const ConfigNode& item : node.items) {
+        text += std::exchange(separator, ", ");
+        write_flow(item, text);
+      }
+      text += ']';
+      return;
+    case ConfigNode::Kind::kMapping:
+      text += '{';
+      for (const ConfigEntry& entry : node.entries) {
+        text.append(std::exchange(separator, ", ")).append(double_quoted(entry.key)).append(": ");
+        write_flow(entry.value, text);
+      }
+      text += '}';
+      return;
+  }
+}
+
+void write_block(const ConfigNode& mapping, const std::string& indent, std::string& text) {
+  for (const ConfigEntry& entry : mapping.entries) {
+    text.append(indent).append(yaml_text(entry.key)).append(":");
+    const bool is_section =
+        entry.value.kind == ConfigNode::Kind::kMapping && !entry.value.entries.empty();
+    if (is_section) {
+      text += '\n';
+      write_block(entry.value, indent + "  ", text);
+    } else if (entry.value.kind == ConfigNode::Kind::kText) {
+      text.append(" ").append(yaml_text(entry.value.text)).append("\n");
+    } else {
+      text += ' ';
+      write_flow(entry.value, text);
+      text += '\n';
+    }
+  }
+}
+
+}  // namespace
+
+const ConfigEntry* ConfigNode::find(std::string_view key) const {
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [&](const ConfigEntry& entry) { return entry.key == key; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+TextPosition ConfigEntry::position() const {
+  return value.kind == ConfigNode::Kind::kNothing ? key_position : value.position;
+}
+
+std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigErrors& errors) {
+  const auto refuse = [&](TextPosition position, const std::string& message) {
+    errors.replace_by_syntax_error(position, message);
+    return std::nullopt;
+  };
+  std::optional<ConfigNode> root = parse_any(text, errors);
+  if (!root) {
+    return std::nullopt;
+  }
+  if (root->kind == ConfigNode::Kind::kNothing) {
     return refuse({}, "the file is empty");
   }
-  if (root.kind != ConfigNode::Kind::kMapping) {
-    return refuse(root.position, "expected a mapping, got " + shown(root));
+  if (root->kind != ConfigNode::Kind::kMapping) {
+    return refuse(root->position, "expected a mapping, got " + shown(*root));
   }
   return root;
+}
+
+Result<ConfigNode> parse_config_value(const std::string& text) {
+  ConfigErrors errors("", text);
+  std::optional<ConfigNode> value = parse_any(text, errors);
+  if (const std::string why = errors.first(); !why.empty()) {
+    return Error{ErrorCode::kInvalidArgument, why};
+  }
+  return *std::move(value);
+}
+
+std::string yaml_of(const ConfigNode& mapping) {
+  std::string text;
+  write_block(mapping, "", text);
+  return mapping.entries.empty() ? "{}\n" : text;
 }
 
 std::string shown(const ConfigNode& node) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/config/config_errors.h"
+#include "common/result.h"
 
 namespace pdjob {
 
@@ -41,6 +42,12 @@ struct ConfigEntry {
 // the one reason. A repeated key or a key that is not text is also an error, but the rest is still
 // read.
 std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigErrors& errors);
+
+// Reads one value of any kind, such as `3`, `[a, b]` or nothing. kInvalidArgument: why not.
+Result<ConfigNode> parse_config_value(const std::string& text);
+
+// Writes a mapping as a text that is read as the same tree, but for the positions.
+std::string yaml_of(const ConfigNode& mapping);
 
 // Describes the user's value for "got ..." in an error.
 std::string shown(const ConfigNode& node);

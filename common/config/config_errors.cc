@@ -32,7 +32,18 @@ std::vector<std::string> split_lines(std::string_view text) {
 }  // namespace
 
 ConfigErrors::ConfigErrors(std::string name, std::string_view text)
-    : name_(std::move(name)), lines_(split_lines(text)) {}
+    : sources_{{std::move(name), split_lines(text)}} {}
+
+int ConfigErrors::add_source(std::string name, std::string_view text) {
+  sources_.push_back({std::move(name), split_lines(text)});
+  return static_cast<int>(sources_.size()) - 1;
+}
+
+ConfigErrors ConfigErrors::without_errors() const {
+  ConfigErrors copy = *this;
+  copy.entries_.clear();
+  return copy;
+}
 
 void ConfigErrors::add(TextPosition position, const std::string& path, const std::string& message) {
   entries_.insert({position, path, message});
@@ -40,8 +51,9 @@ void ConfigErrors::add(TextPosition position, const std::string& path, const std
 
 void ConfigErrors::replace_by_syntax_error(TextPosition position, const std::string& message) {
   entries_.clear();
-  for (int line = 0; line <= position.line && line < static_cast<int>(lines_.size()); ++line) {
-    const std::string& source = lines_[static_cast<size_t>(line)];
+  const std::vector<std::string>& lines = sources_.front().lines;
+  for (int line = 0; line <= position.line && line < static_cast<int>(lines.size()); ++line) {
+    const std::string& source = lines[static_cast<size_t>(line)];
     const size_t first = source.find_first_not_of(' ');
     if (first != std::string::npos && source[first] == '\t') {
       add({line, static_cast<int>(first)}, "", "indent with spaces, not with tabs");
@@ -51,13 +63,17 @@ void ConfigErrors::replace_by_syntax_error(TextPosition position, const std::str
   add(position, "", message);
 }
 
+std::string ConfigErrors::first() const {
+  return entries_.empty() ? "" : entries_.begin()->message;
+}
+
 std::string ConfigErrors::text() const {
   std::string text;
   size_t shown = 0;
   for (const Entry& entry : entries_) {
     if (++shown > kErrorsShownMax) {
-      return text + name_ + ": and " + std::to_string(entries_.size() - kErrorsShownMax) +
-             " more errors\n";
+      return text + sources_.front().name + ": and " +
+             std::to_string(entries_.size() - kErrorsShownMax) + " more errors\n";
     }
     text += render(entry, "") + excerpt(entry.position);
   }
@@ -74,19 +90,22 @@ std::string ConfigErrors::warnings() const {
 
 std::string ConfigErrors::render(const Entry& entry, const char* label) const {
   const auto& [position, path, message] = entry;
-  return name_ + ':' + std::to_string(position.line + 1) + ':' +
-         std::to_string(position.column + 1) + ": " + label +
+  const std::string place = position.source == 0 ? ':' + std::to_string(position.line + 1) + ':' +
+                                                       std::to_string(position.column + 1)
+                                                 : "";
+  return sources_[static_cast<size_t>(position.source)].name + place + ": " + label +
          (path.empty() ? "" : printable(path, kPathShownMax) + ": ") + message + '\n';
 }
 
 // The line and a caret below the position. Empty if the line is missing, empty or too long.
 std::string ConfigErrors::excerpt(TextPosition position) const {
+  const std::vector<std::string>& lines = sources_[static_cast<size_t>(position.source)].lines;
   const auto line = static_cast<size_t>(position.line);
   const auto column = static_cast<size_t>(position.column);
-  if (line >= lines_.size() || lines_[line].empty() || lines_[line].size() > kLineShownMax) {
+  if (line >= lines.size() || lines[line].empty() || lines[line].size() > kLineShownMax) {
     return {};
   }
-  const std::string& source = lines_[line];
+  const std::string& source = lines[line];
   std::string margin;
   for (const char c : source.substr(0, std::min(column, source.size()))) {
     if (!continues_character(c)) {

@@ -1,26 +1,36 @@
-// ConfigErrors: the errors of a config file, each with its position in the text. Independent of
-// YAML. Value.
+// ConfigErrors: the errors of a config file and of settings laid over it, each with its position in
+// the text. Independent of YAML. Value.
 #pragma once
 
+#include <compare>
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace pdjob {
 
-// Both are zero-based; the column counts bytes.
+// Line and column are zero-based; the column counts bytes.
 struct TextPosition {
   int line = 0;
   int column = 0;
+  int source = 0;  // 0: the file; else what add_source() returned.
 
-  friend auto operator<=>(const TextPosition&, const TextPosition&) = default;
+  friend std::strong_ordering operator<=>(const TextPosition& a, const TextPosition& b) {
+    return std::tie(a.source, a.line, a.column) <=> std::tie(b.source, b.line, b.column);
+  }
+  friend bool operator==(const TextPosition&, const TextPosition&) = default;
 };
 
 class ConfigErrors {
  public:
   ConfigErrors() = default;
   ConfigErrors(std::string name, std::string_view text);
+  // Adds a text beside the file: errors show it as `name`, without line and column.
+  int add_source(std::string name, std::string_view text);
+  // The same sources, without errors.
+  ConfigErrors without_errors() const;
 
   // `path` is the key, such as "decode.workers"; empty means the whole file. An error added twice,
   // through an alias, counts once.
@@ -30,6 +40,8 @@ class ConfigErrors {
   // else.
   void replace_by_syntax_error(TextPosition position, const std::string& message);
 
+  // The first message alone; empty without errors.
+  std::string first() const;
   // The errors in order of position, each with its line and a caret. Empty without errors.
   std::string text() const;
   // The same as warnings: one line each, without the source.
@@ -47,8 +59,11 @@ class ConfigErrors {
   std::string render(const Entry& entry, const char* label) const;
   std::string excerpt(TextPosition position) const;
 
-  std::string name_;
-  std::vector<std::string> lines_;
+  struct Source {
+    std::string name;
+    std::vector<std::string> lines;
+  };
+  std::vector<Source> sources_ = std::vector<Source>(1);  // The file is the first one.
   std::set<Entry> entries_;
 };
 

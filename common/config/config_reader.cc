@@ -237,7 +237,8 @@ ConfigReader::ConfigReader(ConfigReader&&) noexcept = default;
 ConfigReader& ConfigReader::operator=(ConfigReader&&) noexcept = default;
 ConfigReader::~ConfigReader() = default;
 
-ConfigReader ConfigReader::parse(std::string name, std::string text) {
+ConfigReader ConfigReader::parse(std::string name, std::string text,
+                                 const std::vector<ConfigSetting>& settings) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) {
     text.erase(0, kByteOrderMark.size());
@@ -245,8 +246,11 @@ ConfigReader ConfigReader::parse(std::string name, std::string text) {
   auto state = std::make_unique<State>();
   state->folder = std::filesystem::path(name).parent_path();
   state->errors = ConfigErrors(std::move(name), text);
-  state->warnings = state->errors;
   state->root = parse_config_document(text, state->errors);
+  if (state->root) {
+    lay_over(*state->root, settings, state->errors);
+  }
+  state->warnings = state->errors.without_errors();
   state->whole_text = std::move(text);
   return ConfigReader(std::move(state));
 }
@@ -485,6 +489,8 @@ std::string ConfigReader::text_without(std::string_view key) const {
   const size_t begin = std::min(state_->offset_of(entry->key_position), end);
   return state_->whole_text.substr(0, begin) + state_->whole_text.substr(end);
 }
+
+std::string ConfigReader::merged_text() const { return state_->root ? yaml_of(*state_->root) : ""; }
 
 std::vector<std::string> ConfigReader::written_keys() const {
   std::vector<std::string> written;

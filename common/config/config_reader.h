@@ -21,12 +21,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/config/config_settings.h"
 #include "common/result.h"
 #include "common/time.h"
 
 namespace pdjob {
-
-class ConfigErrors;
 
 struct FieldText {
   const char* doc;        // One sentence.
@@ -48,8 +47,9 @@ struct FieldRange<Duration> {
 class ConfigReader {
  public:
   // Reads the text of a file; errors show `name` as the file's path. Syntax errors are collected
-  // like all others.
-  static ConfigReader parse(std::string name, std::string text);
+  // like all others. `settings` are laid over the file: they win, and errors in them name them.
+  static ConfigReader parse(std::string name, std::string text,
+                            const std::vector<ConfigSetting>& settings = {});
   // Reads nothing and records every declaration.
   static ConfigReader describe();
   ConfigReader(ConfigReader&&) noexcept;
@@ -119,6 +119,8 @@ class ConfigReader {
   std::vector<std::string> keys() const;
   // The file's text without this key of its root and the key's value.
   std::string text_without(std::string_view key) const;
+  // The file with its settings, as a text that is read as both.
+  std::string merged_text() const;
   // All keys of the current section that the user wrote, in the file's order.
   std::vector<std::string> written_keys() const;
 

@@ -38,21 +38,6 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Single quotes would fold line ends into blanks.
-std::string double_quoted(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string quoted = "\"";
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (code < 0x20) {
-      quoted.append("\\x").append(1, kDigits[code >> 4U]).append(1, kDigits[code & 15U]);
-    } else {
-      quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-    }
-  }
-  return quoted + '"';
-}
-
 }  // namespace
 
 std::optional<Duration> parse_duration(std::string_view text) {
@@ -92,6 +77,20 @@ std::string printable(std::string_view text, size_t bytes_max) {
 
 std::string quote(std::string_view text) { return '"' + printable(text, 40) + '"'; }
 
+std::string double_quoted(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code < 0x20) {
+      quoted.append("\\x").append(1, kDigits[code >> 4U]).append(1, kDigits[code & 15U]);
+    } else {
+      quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    }
+  }
+  return quoted + '"';
+}
+
 std::string yaml_text(std::string_view text) {
   const auto plain = [](char c) {
     const auto letter = static_cast<unsigned char>(c);
@@ -108,7 +107,7 @@ std::string yaml_text(std::string_view text) {
   std::string quoted = "'";
   for (const char c : text) {
     if (static_cast<unsigned char>(c) < 0x20) {
-      return double_quoted(text);
+      return double_quoted(text);  // Single quotes would fold line ends into blanks.
     }
     quoted += c == '\'' ? "''" : std::string(1, c);
   }

@@ -23,8 +23,10 @@ std::string printable(std::string_view text, size_t bytes_max);
 // The same in double quotes, short enough for one line of an error.
 std::string quote(std::string_view text);
 
-// The text as one YAML value, in quotes unless it is plainly text.
+// The text as one YAML value, in quotes unless it is plainly text. Not for flow lists.
 std::string yaml_text(std::string_view text);
+// The same in double quotes, for every place of a document.
+std::string double_quoted(std::string_view text);
 
 // The known word most similar to `written`; empty if no word is similar enough.
 std::string nearest_word(std::string_view written, const std::vector<std::string>& known);

@@ -16,6 +16,9 @@ const std::string* find(const Fingerprint& fingerprint, const std::string& name)
   return field == fingerprint.end() ? nullptr : &field->second;
 }
 
+// Only ends whose CPU computes have this field. One on a GPU may have a peer on a CPU.
+constexpr std::string_view kCpuField = "cpu";
+
 Error mismatch(const std::string& name, const std::string* ours, const std::string* theirs) {
   const auto quoted = [](const std::string* value) {
     return value == nullptr ? std::string("absent") : "'" + *value + "'";
@@ -29,12 +32,12 @@ Error mismatch(const std::string& name, const std::string* ours, const std::stri
 std::optional<Error> compare(const Fingerprint& ours, const Fingerprint& theirs) {
   for (const auto& [name, value] : ours) {
     const std::string* other = find(theirs, name);
-    if (other == nullptr || *other != value) {
+    if (other == nullptr ? name != kCpuField : *other != value) {
       return mismatch(name, &value, other);
     }
   }
   for (const auto& [name, value] : theirs) {
-    if (find(ours, name) == nullptr) {
+    if (find(ours, name) == nullptr && name != kCpuField) {
       return mismatch(name, nullptr, &value);
     }
   }

@@ -5,20 +5,7 @@
 #include "batch/batch_process.h"
 
 namespace pdjob::launcher {
-namespace {
-
-constexpr const char* kBatchHelp = R"(
-Each row is answered exactly once, whatever dies: after a crash or Ctrl-C, the same command goes on.
-
-Examples:
-  pdjob batch rows.jsonl --out results --config job.yaml
-  pdjob batch 'parts/*.jsonl.gz' --out results --url http://127.0.0.1:8000
-  pdjob batch names.csv --out results --config job.yaml --id-column id \
-    --template '{"messages": [{"role": "user", "content": "Describe {{name}}."}], "max_tokens": 64}'
-  pdjob batch status results
-)";
-
-}  // namespace
+namespace {}  // namespace
 
 BatchArguments::BatchArguments(CLI::App& app, const Places& places, int& exit_code)
     : places_(places), exit_code_(exit_code) {
@@ -29,7 +16,6 @@ BatchArguments::BatchArguments(CLI::App& app, const Places& places, int& exit_co
 void BatchArguments::add_batch(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("batch", "Answer all rows of files, each exactly once, then end");
-  command->footer(kBatchHelp);
   command->require_subcommand(0, 1);
   command->add_option("IN", flags_.inputs,
                       "Files of rows (.jsonl, .csv, .txt; also .gz, .zst), patterns, or - for "
@@ -50,6 +36,12 @@ void BatchArguments::add_flags(CLI::App* command) {
                                   "The job file; the job is started for the batch, as NAME-batch. "
                                   "The flags below win over its section `batch`")
                      ->type_name("FILE");
+  command
+      ->add_option("--set", flags_.settings,
+                   "A key of the job file, over what the file says: decode.workers=2; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->needs(config);
   command->add_option("--url", flags_.url, "A running server, in place of a job of its own")
       ->type_name("URL")
       ->excludes(config);
@@ -90,7 +82,10 @@ void BatchArguments::add_key(CLI::App* command, const char* flag, const std::str
   command
       ->add_option_function<std::string>(
           flag,
-          [this, key](const std::string& value) { flags_.settings.push_back(key + "=" + value); },
+          [this, flag, key](const std::string& value) {
+            flags_.keys.push_back(
+                {.text = key + "=" + value, .form = ConfigSetting::Form::kText, .flag = flag});
+          },
           doc)
       ->type_name(type);
 }
@@ -105,7 +100,8 @@ void BatchArguments::add_status(CLI::App* batch) {
 void BatchArguments::add_job(CLI::App& app) {
   CLI::App* command = app.add_subcommand("batch-job", "")->group("");
   command->add_option("config", job_file_)->required();
-  command->callback([this] { exit_code_ = run_batch_job(job_file_, places_); });
+  command->add_option("--set", job_settings_)->allow_extra_args(false);
+  command->callback([this] { exit_code_ = run_batch_job(job_file_, job_settings_, places_); });
 }
 
 }  // namespace pdjob::launcher

@@ -34,6 +34,7 @@ class BatchArguments {
   BatchFlags flags_;
   std::string folder_;
   std::string job_file_;
+  std::vector<std::string> job_settings_;
 };
 
 }  // namespace pdjob::launcher

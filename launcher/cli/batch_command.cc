@@ -9,7 +9,6 @@
 #include "common/exit_code.h"
 #include "launcher/cli/job_pool.h"
 #include "launcher/launcher_process.h"
-#include "launcher/plan/flag_config.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -23,13 +22,10 @@ int refuse(const Error& error) {
 
 // Lays the flags over the section of a job file.
 Status add_flags(const BatchFlags& flags, batch::BatchConfig& config) {
-  if (!flags.settings.empty()) {
-    PDJOB_TRY(const std::string yaml, yaml_of_settings(flags.settings));
-    ConfigReader in = ConfigReader::parse("flags", yaml);
-    batch::read(in, config);
-    if (const std::string errors = in.finish(); !errors.empty()) {
-      return Error{ErrorCode::kInvalidArgument, errors};
-    }
+  ConfigReader in = ConfigReader::parse("flags", "{}", flags.keys);
+  batch::read(in, config);
+  if (const std::string errors = in.finish(); !errors.empty()) {
+    return Error{ErrorCode::kInvalidArgument, errors};
   }
   if (!flags.inputs.empty()) {
     config.inputs = flags.inputs;
@@ -87,7 +83,8 @@ Result<int> run(const BatchFlags& flags, const Places& places) {
   batch::BatchConfig config;
   std::optional<JobConfig> job;
   if (!flags.config.empty()) {
-    PDJOB_TRY(job, read_job_config(flags.config, places, JobUse::kForBatch));
+    PDJOB_TRY(
+        job, read_job_config(flags.config, places, JobUse::kForBatch, settings_of(flags.settings)));
     std::fputs(job->warnings.c_str(), stderr);
     config = job->batch;
   }
@@ -98,7 +95,8 @@ Result<int> run(const BatchFlags& flags, const Places& places) {
     options.job = job->text_of_job;
     options.first_window = sequences_of(*job);
     return batch::run_batch(options, [&](net::EventLoop& loop) {
-      return std::make_unique<JobPool>(loop, flags.config, key, options.row_timeout);
+      return std::make_unique<JobPool>(loop, flags.config, flags.settings, key,
+                                       options.row_timeout);
     });
   }
   PDJOB_TRY(batch::RowServer server, batch::parse_row_server(flags.url));
@@ -117,8 +115,10 @@ int run_batch_command(const BatchFlags& flags, const Places& places) {
   return code ? *code : refuse(code.error());
 }
 
-int run_batch_job(const std::string& config_path, const Places& places) {
-  Result<JobConfig> config = read_job_config(config_path, places, JobUse::kForBatch);
+int run_batch_job(const std::string& config_path, const std::vector<std::string>& settings,
+                  const Places& places) {
+  Result<JobConfig> config =
+      read_job_config(config_path, places, JobUse::kForBatch, settings_of(settings));
   return config ? run_job(batch_job(*std::move(config))) : refuse(config.error());
 }
 

@@ -14,7 +14,8 @@ struct BatchFlags {
   std::string url;      // A server that runs.
   std::string ca_file;  // Of an https server; empty: the system's authorities are trusted.
   std::vector<std::string> inputs;    // Empty: those of the job file.
-  std::vector<std::string> settings;  // Keys of the section `batch`, as "order=completed".
+  std::vector<ConfigSetting> keys;    // Of the section `batch`, as "order=completed".
+  std::vector<std::string> settings;  // Of the whole job file, as "decode.workers=2".
   bool restart = false;
   bool retry_failed = false;
 };
@@ -22,6 +23,7 @@ struct BatchFlags {
 // All return the exit code (common/exit_code.h).
 int run_batch_command(const BatchFlags& flags, const Places& places);
 // The job of a batch; the batch starts it.
-int run_batch_job(const std::string& config_path, const Places& places);
+int run_batch_job(const std::string& config_path, const std::vector<std::string>& settings,
+                  const Places& places);
 
 }  // namespace pdjob::launcher

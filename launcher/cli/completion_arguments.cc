@@ -12,13 +12,6 @@
 namespace pdjob::launcher {
 namespace {
 
-constexpr const char* kExamples = R"(
-Examples:
-  source <(pdjob completion bash)                          in ~/.bashrc
-  source <(pdjob completion zsh)                           in ~/.zshrc, after compinit
-  pdjob completion fish > ~/.config/fish/completions/pdjob.fish
-)";
-
 const std::string kJobs = "pdjob ps 2>/dev/null | awk 'NR > 1 { print $1 }'";
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
@@ -124,7 +117,6 @@ CompletionArguments::CompletionArguments(CLI::App& app, int& exit_code) {
       ->required()
       ->transform(CLI::CheckedTransformer(shells))
       ->type_name("");
-  command->footer(kExamples);
   command->callback([this, &app, &exit_code] {
     std::fputs(script_of(app, shell_).c_str(), stdout);
     exit_code = kExitOk;

@@ -18,10 +18,11 @@ constexpr std::string_view kReady = "ready url=";
 
 }  // namespace
 
-JobPool::JobPool(net::EventLoop& loop, std::string config_path, std::string key,
-                 Duration row_timeout)
+JobPool::JobPool(net::EventLoop& loop, std::string config_path, std::vector<std::string> settings,
+                 std::string key, Duration row_timeout)
     : loop_(loop),
       config_path_(std::move(config_path)),
+      settings_(std::move(settings)),
       key_(std::move(key)),
       row_timeout_(row_timeout) {}
 
@@ -49,9 +50,13 @@ Status JobPool::spawn() {
   const net::Fd theirs(ends[1]);
   fcntl(output_.get(), F_SETFL, O_NONBLOCK);
   PDJOB_TRY_STATUS(loop_.watch(output_.get(), EPOLLIN | EPOLLET, *this));
+  std::vector<std::string> arguments = {"pdjob", "batch-job", config_path_};
+  for (const std::string& setting : settings_) {
+    arguments.insert(arguments.end(), {"--set", setting});
+  }
   PDJOB_TRY(child_, net::ChildProcess::start(loop_,
                                              {.program = "/proc/self/exe",
-                                              .arguments = {"pdjob", "batch-job", config_path_},
+                                              .arguments = std::move(arguments),
                                               .output = theirs.get()},
                                              [this](const net::ChildExit& exit) { exited(exit); }));
   return ok();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "batch/batch_process.h"
 #include "launcher/plan/job_config.h"
@@ -17,7 +18,8 @@ namespace pdjob::launcher {
 class JobPool final : public batch::Pool, net::FdHandler {
  public:
   // `key`: of a tenant of the job; empty: it has no tenants.
-  JobPool(net::EventLoop& loop, std::string config_path, std::string key, Duration row_timeout);
+  JobPool(net::EventLoop& loop, std::string config_path, std::vector<std::string> settings,
+          std::string key, Duration row_timeout);
   ~JobPool() override;
 
   void start(std::function<void(Result<batch::RowServer>)> ready,
@@ -32,6 +34,7 @@ class JobPool final : public batch::Pool, net::FdHandler {
 
   net::EventLoop& loop_;
   const std::string config_path_;
+  const std::vector<std::string> settings_;
   const std::string key_;
   const Duration row_timeout_;
   std::function<void(Result<batch::RowServer>)> ready_;

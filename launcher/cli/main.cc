@@ -1,6 +1,5 @@
 // The command line of pdjob: jobs that run or are to run. Other commands: *_arguments.h.
 #include <cstdio>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,8 +13,10 @@
 #include "launcher/cli/batch_command.h"
 #include "launcher/cli/completion_arguments.h"
 #include "launcher/cli/convert_command.h"
+#include "launcher/cli/examples.h"
+#include "launcher/cli/help_texts.h"
 #include "launcher/cli/process_arguments.h"
-#include "launcher/cli/reference.h"
+#include "launcher/cli/reference_arguments.h"
 #include "launcher/cli/scale_command.h"
 #include "launcher/cli/stop_command.h"
 #include "launcher/job_folder.h"
@@ -25,81 +26,10 @@
 #include "launcher/look/status_command.h"
 #include "launcher/look/top_command.h"
 #include "launcher/plan/job_config.h"
-#include "openai/headers.h"
 
 namespace pdjob::launcher {
 
 namespace {
-
-constexpr const char* kExamples = R"(Examples:
-  pdjob --config configs/quickstart.yaml        start a job; Ctrl-C drains and stops it
-  pdjob plan --config configs/local_2p2d.yaml   show what would run, and start nothing
-  pdjob ps                                      the jobs that run here
-  pdjob status --job quickstart                 what runs, and how it is doing
-  pdjob top                                     the same, live: load, latencies, rates
-  pdjob links --config job.yaml --watch         the KV links between its workers, live
-  pdjob logs -f decode-0                        what a process writes, on whichever machine
-  pdjob stop                                    ends the job that runs here
-  pdjob batch rows.jsonl --out results --config job.yaml
-                                                answer all rows of a file, then end
-  pdjob convert vllm.yaml > job.yaml            a file of vLLM's own pdjob, as a job file
-  pdjob reference                               every key of a job file
-
-By hand, without a launcher:
-  pdjob worker --role prefill --model M.gguf --listen 127.0.0.1:8101
-  pdjob worker --role decode  --model M.gguf --listen 127.0.0.1:8102
-  pdjob router --prefill http://127.0.0.1:8101 --decode http://127.0.0.1:8102
-  pdjob router --config router.yaml
-
-Many machines:
-  pdjob agent --new-key lab.key                           once; copy it to each machine
-  pdjob agent --join 10.0.0.1:7700 --key-file lab.key     on each machine
-
-Exit codes: 0 stopped cleanly, 1 the job failed, 2 bad configuration or usage,
-            3 the job could not be placed, 4 some rows of a batch failed,
-            130 stopped by Ctrl-C.
-)";
-
-constexpr const char* kLinksHelp = R"(
-A link is the way on which the KV cache of prompts moves from one prefill worker to one decode
-worker. Both ends count what they see; the table has a line for each.
-
-  PAIR       from the prefill worker > to the decode worker
-  NODES      where each end is; only if the workers are on several machines
-  SEEN BY    the worker that counts
-  VIA        shm or cuda_ipc (one machine), tcp or nccl; tls: it is encrypted
-  STATE      opening, open, or lost (the line goes a minute later); suspect: KV came damaged twice
-             within a minute, and the router avoids the pair for a while if there is another
-  EPOCH      of the latest link; grows whenever the decode worker makes one
-  RETRIES    links that were made again
-  GB/S       bytes by the time from grant to COMMIT, which includes waiting for the prompt
-  ALIVE      transfers under way
-  LEASES     prompts whose KV is kept for requests that queue at the decode worker
-  FAILED     transfers that failed, by cause: their requests are tried again
-  STALLS     what stopped moving and was given up, by cause
-
-In a pipe it prints the table once, with --watch once a second; with --json a line per look.
-
-Examples:
-  pdjob links --config job.yaml --watch
-  pdjob links --job quickstart --json | jq '.workers[].links[] | {peer, gb_per_second}'
-)";
-
-constexpr const char* kTopHelp = R"(
-Each line is a process. Rates and latencies are those of the last second.
-
-  RUNNING, QUEUED  requests of the worker
-  KV               how much of its KV memory holds rows
-  BUSY             how much of the time its engine was in a step
-  TTFT             from a request's arrival at the worker to its first token
-  ITL              between two tokens of a request
-  TOKENS/S         tokens that its engine computed: prompts and output
-
-The second line adds up the workers that decode: TTFT and ITL there are what clients see, without
-the way through the router.
-
-In a pipe it prints a page a second.
-)";
 
 // Returns the memory of a large request to the system when the request ends. By default glibc
 // raises its threshold with each large block that is freed. A few bodies of 31 MB would then cost
@@ -129,8 +59,9 @@ int refuse(const Error& error) {
 }
 
 // Reads a job file, and prints its warnings.
-Result<JobConfig> job_of(const std::string& path, const Places& places) {
-  auto config = read_job_config(path, places);
+Result<JobConfig> job_of(const std::string& path, const Places& places,
+                         const std::vector<std::string>& settings) {
+  auto config = read_job_config(path, places, JobUse::kAsWritten, settings_of(settings));
   std::fputs(config ? config->warnings.c_str() : "", stderr);
   return config;
 }
@@ -141,6 +72,7 @@ struct CommandLine {
   int exit_code = kExitUsage;
 
   std::string config_path;
+  std::vector<std::string> settings;
   std::string job_name;
   bool json = false;
   bool watch = false;
@@ -148,16 +80,16 @@ struct CommandLine {
   bool now = false;
   std::string process;
   ScaleFlags scale;
-  std::string reference_page = "job-file";
   std::optional<ProcessArguments> processes;
   std::optional<BatchArguments> batches;
+  std::optional<ReferenceArguments> references;
   std::optional<CompletionArguments> completions;
 
   CommandLine() {
-    app.footer(kExamples);
     app.set_version_flag("--version", "pdjob " PDJOB_VERSION);
-    app.add_option("--config", config_path, "The job file to run")->type_name("FILE");
+    add_settings(app, app.add_option("--config", config_path, "The job file to run"));
     app.require_subcommand(0, 1);
+    add_example();
     add_plan();
     add_convert();
     add_ps();
@@ -172,21 +104,36 @@ struct CommandLine {
     add_stop();
     processes.emplace(app, places, exit_code);
     batches.emplace(app, places, exit_code);
-    add_reference();
+    references.emplace(app, PDJOB_VERSION, exit_code);
     completions.emplace(app, exit_code);
+    add_help_texts(app, "");
   }
 
-  void add_reference() {
-    const std::map<std::string, std::string (*)()> pages = {{"job-file", config_reference},
-                                                            {"headers", openai::header_reference},
-                                                            {"metrics", metric_reference}};
-    CLI::App* const reference =
-        app.add_subcommand("reference", "Print a reference page, as Markdown");
-    reference->add_option("PAGE", reference_page, "job-file, headers or metrics")
-        ->check(CLI::IsMember({"job-file", "headers", "metrics"}))
+  // Of a command and the commands below it.
+  static void add_help_texts(CLI::App& command, const std::string& name) {
+    command.footer(std::string(help_text_of(name)));
+    for (CLI::App* below : command.get_subcommands({})) {
+      add_help_texts(*below, name.empty() ? below->get_name() : name + " " + below->get_name());
+    }
+  }
+
+  void add_settings(CLI::App& command, CLI::Option* config) {
+    config->type_name("FILE");
+    command
+        .add_option("--set", settings,
+                    "A key of the job file, over what the file says: decode.workers=2; repeatable")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false)
+        ->needs(config);
+  }
+
+  void add_example() {
+    CLI::App* const command = app.add_subcommand("example", "Print a job file to begin with");
+    command->add_option("NAME", example, "Which one")
+        ->check(CLI::IsMember(example_names()))
         ->capture_default_str();
-    reference->callback([this, pages] {
-      std::fputs(pages.at(reference_page)().c_str(), stdout);
+    command->callback([this] {
+      std::fputs(example_text(example).c_str(), stdout);
       exit_code = kExitOk;
     });
   }
@@ -194,10 +141,11 @@ struct CommandLine {
   void add_plan() {
     CLI::App* command = app.add_subcommand(
         "plan", "Show which processes a job would run, where and on which ports");
-    command->add_option("--config", config_path, "The job file")->type_name("FILE")->required();
+    add_settings(*command,
+                 command->add_option("--config", config_path, "The job file")->required());
     command->add_flag("--json", json, "As JSON");
     command->callback([this] {
-      const auto config = job_of(config_path, places);
+      const auto config = job_of(config_path, places, settings);
       exit_code = config ? show_plan(config->mode == Mode::kBatch ? batch_job(*config) : *config,
                                      json ? PlanForm::kJson : PlanForm::kText)
                          : refuse(config.error());
@@ -237,7 +185,6 @@ struct CommandLine {
     CLI::App* command = app.add_subcommand(
         "top", "Watch a running job: load, latencies and rates of each process, until Ctrl-C");
     add_which_job(command);
-    command->footer(kTopHelp);
     command->callback([this] { exit_code = of_job("top", show_top); });
   }
 
@@ -247,7 +194,6 @@ struct CommandLine {
     add_which_job(command);
     command->add_flag("--json", json, "As JSON");
     command->add_flag("--watch", watch, "Again and again, until Ctrl-C");
-    command->footer(kLinksHelp);
     command->callback([this] {
       exit_code = of_job("links", [this](const std::string& state_dir, const std::string& job) {
         return show_links(state_dir, job, json ? StatusForm::kJson : StatusForm::kText,
@@ -402,9 +348,10 @@ struct CommandLine {
       std::fputs(app.help().c_str(), stderr);
       return kExitUsage;
     }
-    const auto config = read_job_config(config_path, places);
+    const auto config =
+        read_job_config(config_path, places, JobUse::kAsWritten, settings_of(settings));
     if (config && config->mode == Mode::kBatch) {
-      return run_batch_command({.config = config_path}, places);
+      return run_batch_command({.config = config_path, .settings = settings}, places);
     }
     std::fputs(config ? config->warnings.c_str() : "", stderr);
     return config ? run_job(*config) : refuse(config.error());

@@ -8,4 +8,7 @@ namespace pdjob::launcher {
 // Every metric of every process, as Markdown tables.
 std::string metric_reference();
 
+// Every route, field and header that routers and workers take, as Markdown tables.
+std::string api_reference();
+
 }  // namespace pdjob::launcher

@@ -17,7 +17,6 @@
 #include "common/random.h"
 #include "decode/decode_worker.h"
 #include "kvtransfer/link/link_keys.h"
-#include "launcher/plan/flag_config.h"
 #include "launcher/plan/foreign_plan.h"
 #include "launcher/plan/router_file.h"
 #include "net/control/process_spec.h"
@@ -100,10 +99,8 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
 }
 
 // Makes a job file of the flags. The reader requires a name, which is not used here.
-Result<JobConfig> config_of(std::vector<std::string> settings, const Places& places) {
-  settings.insert(settings.begin(), "name=standalone");
-  PDJOB_TRY(const std::string yaml, yaml_of_settings(settings));
-  return parse_job_config("flags", yaml, places);
+Result<JobConfig> config_of(const std::vector<ConfigSetting>& settings, const Places& places) {
+  return parse_job_config("flags", "name: standalone\n", places, JobUse::kAsWritten, settings);
 }
 
 Result<net::Role> role_of(const std::string& word) {
@@ -208,9 +205,11 @@ Status take_key(const WorkerFlags& flags, net::ProcessSpec& spec) {
 Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
   PDJOB_TRY(const net::Role role, role_of(flags.role));
   PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(flags.listen));
-  std::vector<std::string> settings = flags.settings;
-  settings.insert(settings.begin(), "model=" + flags.model);
-  PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
+  std::vector<ConfigSetting> settings = settings_of(flags.settings);
+  settings.insert(
+      settings.begin(),
+      {.text = "model=" + flags.model, .form = ConfigSetting::Form::kText, .flag = "--model"});
+  PDJOB_TRY(const JobConfig config, config_of(settings, places));
   net::ProcessSpec spec;
   spec.role = role;
   spec.name = !flags.name.empty()
@@ -240,10 +239,13 @@ Result<RouterFile> router_of_flags(const RouterFlags& flags, const Places& place
                  "pdjob router: name its workers: --prefill URL --decode URL, or --worker URL; or "
                  "a file that does: --config FILE"};
   }
-  std::vector<std::string> settings = flags.settings;
+  std::vector<ConfigSetting> settings = settings_of(flags.settings);
   // A router has no model; the fake engine keeps the reader from looking for one.
-  settings.insert(settings.begin(), {"router.listen=" + flags.listen, "engine.kind=fake"});
-  PDJOB_TRY(const JobConfig config, config_of(std::move(settings), places));
+  settings.insert(settings.begin(), {{.text = "router.listen=" + flags.listen,
+                                      .form = ConfigSetting::Form::kText,
+                                      .flag = "--listen"},
+                                     {.text = "engine.kind=fake"}});
+  PDJOB_TRY(const JobConfig config, config_of(settings, places));
   file.router = config.router;
   return file;
 }

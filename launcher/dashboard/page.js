@@ -1,4 +1,4 @@
-// Shows what /status, /links and /explain of this address say. Read-only. Text from the job gets into the page as text only.
+// Shows what /status, /links, /requests, /history and /explain of this address say. Read-only. Text from the job gets into the page as text only.
 'use strict';
 
 const INTERVAL_MS = 1000;
@@ -63,6 +63,10 @@ let paused = false;
 const cards = new Map(); // Name -> its elements.
 const rows = new Map();
 const series = { ttft: [], itl: [], queue: [], tokens: [] };
+const GAP_MS = 3000; // Without a look for so long, the launcher's own history fills the charts.
+const requestRows = new Map(); // Key -> its elements.
+let answeredRequests = { routers: [] };
+let slowest = false;
 
 async function ask(path) {
   const reply = await fetch(path, { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) });
@@ -71,6 +75,13 @@ async function ask(path) {
 }
 
 // ---- A look
+
+async function fillCharts() {
+  const { points } = await (await ask('/history')).json();
+  for (const [index, name] of ['ttft', 'itl', 'queue', 'tokens'].entries()) {
+    series[name] = points.map((point) => (typeof point[index] === 'number' ? point[index] : null)).slice(-POINTS_MAX);
+  }
+}
 
 function rates(processes, now) {
   const sums = { ttft: 0, ttftCount: 0, itl: 0, itlCount: 0, tokens: 0, running: 0, queued: 0, used: 0, rows: 0 };
@@ -245,6 +256,85 @@ function showNews(lines) {
   const wanted = lines.split('\n').filter((line) => line !== '').reverse();
   if (news.children.length === wanted.length && wanted.every((line, index) => news.children[index].textContent === line)) return;
   news.replaceChildren(...wanted.map((line) => make('li', '', line)));
+}
+
+// Requests that have ended do not change: a row is made once.
+const PHASES = [['queue', 'queue_us', 'Queue'], ['prefill', 'prefill_us', 'Prefill'], ['kv', 'kv_us', 'KV'], ['decode', 'decode_us', 'Decode']];
+const waitOf = (request) => number(request.queue_us) + number(request.prefill_us) + number(request.kv_us);
+const timeOf = (request) => waitOf(request) + number(request.decode_us);
+const REQUESTS_SHOWN_MAX = 40;
+const SLOWEST_SHOWN_MAX = 16;
+const keyOf = (request) => [request.number, request.queue_us, request.prefill_us, request.kv_us, request.decode_us].join(' ');
+function requestRow(request) {
+  const item = make('li');
+  const details = make('details');
+  const summary = make('summary');
+  const bar = make('span', 'waterfall');
+  const words = [];
+  const facts = [];
+  for (const [name, field, label] of PHASES) {
+    const part = make('i', name);
+    const time = number(request[field]);
+    part.hidden = time <= 0;
+    part.style.flexGrow = String(time);
+    bar.append(part);
+    facts.push([label, millis(time)]);
+    if (time > 0) words.push(name + ' ' + millis(time));
+  }
+  bar.setAttribute('role', 'img');
+  bar.setAttribute('aria-label', words.join(', '));
+  const fine = request.outcome === 'ok';
+  summary.append(make('span', fine ? '' : 'state-bad', fine ? '#' + number(request.number) : text(request.outcome).replace(/_/g, ' ')), bar,
+    make('span', '', millis(timeOf(request))));
+  const list = make('dl');
+  const ended = request.ended_at > 0 ? new Date(1000 * request.ended_at).toLocaleTimeString() : '';
+  facts.push(['Prefill worker', text(request.prefill)], ['Decode worker', text(request.decode)], ['Tenant', text(request.tenant)],
+    ['Status', number(request.status) > 0 ? String(request.status) : ''], ['Attempts', number(request.attempts) > 1 ? String(request.attempts) : ''],
+    ['Streamed', request.stream ? 'yes' : 'no'], ['Ended', ended], ['Request id', text(request.request_id) || 'of the client']);
+  for (const [label, value] of facts) {
+    if (!value) continue;
+    const row = make('div');
+    row.append(make('dt', '', label), make('dd', '', value));
+    list.append(row);
+  }
+  details.append(summary, list);
+  item.append(details);
+  return { item, bar };
+}
+function showRequests() {
+  const known = new Map(); // Routers that share a port may give the same answer.
+  for (const router of answeredRequests.routers || []) {
+    for (const request of router.requests || []) known.set(keyOf(request), request);
+  }
+  const order = slowest ? (a, b) => waitOf(b) - waitOf(a) : (a, b) => number(b.ended_at) - number(a.ended_at) || number(b.number) - number(a.number);
+  const shown = [...known.values()].sort(order).slice(0, slowest ? SLOWEST_SHOWN_MAX : REQUESTS_SHOWN_MAX);
+  const longest = Math.max(...shown.map(timeOf), 1);
+  const list = $('requests');
+  let at = list.firstChild;
+  const keys = new Set();
+  for (const request of shown) {
+    const key = keyOf(request);
+    keys.add(key);
+    if (!requestRows.has(key)) requestRows.set(key, requestRow(request));
+    const row = requestRows.get(key);
+    const width = Math.max(100 * timeOf(request) / longest, 1).toFixed(1) + '%';
+    if (row.bar.style.width !== width) row.bar.style.width = width;
+    if (at === row.item) at = at.nextSibling;
+    else list.insertBefore(row.item, at);
+  }
+  while (at) {
+    const gone = at;
+    at = at.nextSibling;
+    gone.remove();
+  }
+  for (const key of requestRows.keys()) if (!keys.has(key)) requestRows.delete(key);
+  $('no-requests').hidden = shown.length > 0;
+}
+function showSlowest(on) {
+  slowest = on;
+  $('newest').setAttribute('aria-pressed', String(!on));
+  $('slowest').setAttribute('aria-pressed', String(on));
+  showRequests();
 }
 
 function showDetail() {
@@ -440,13 +530,16 @@ function showCharts() {
 function trouble(words) { setText($('trouble'), words); }
 
 async function look() {
-  const [newStatus, newLinks, explained] = await Promise.all([ask('/status').then((reply) => reply.json()),
-    ask('/links').then((reply) => reply.json()), ask('/explain').then((reply) => reply.text())]);
+  const json = (reply) => reply.json();
+  const [newStatus, newLinks, newRequests, explained] = await Promise.all([ask('/status').then(json), ask('/links').then(json),
+    ask('/requests').then(json), ask('/explain').then((reply) => reply.text())]);
+  const missed = lookedAt === 0 || performance.now() - lookedAt > GAP_MS;
+  if (missed) await fillCharts();
   const at = performance.now();
   status = newStatus;
   const now = rates(status.processes, at);
   readLinks(newLinks, status.processes, at);
-  for (const [name, value] of [['ttft', now.ttft], ['itl', now.itl], ['queue', now.queued], ['tokens', now.tokens]]) {
+  for (const [name, value] of missed ? [] : [['ttft', now.ttft], ['itl', now.itl], ['queue', now.queued], ['tokens', now.tokens]]) {
     series[name].push(value);
     if (series[name].length > POINTS_MAX) series[name].shift();
   }
@@ -460,6 +553,8 @@ async function look() {
   showTiles(now);
   showTopology(status.processes);
   showRows(status.processes);
+  answeredRequests = newRequests;
+  showRequests();
   showNews(explained);
   showDetail();
   showCharts();
@@ -517,6 +612,8 @@ document.addEventListener('keydown', (event) => {
   else if (free && (event.key === 'ArrowRight' || (onCard && event.key === 'ArrowDown'))) { move(1); event.preventDefault(); }
   else if (free && (event.key === 'ArrowLeft' || (onCard && event.key === 'ArrowUp'))) { move(-1); event.preventDefault(); }
 });
+$('newest').addEventListener('click', () => showSlowest(false));
+$('slowest').addEventListener('click', () => showSlowest(true));
 $('pause').addEventListener('click', () => setPaused(!paused));
 $('theme').addEventListener('click', nextTheme);
 window.addEventListener('resize', () => { placeWires(); drawWires(); showCharts(); });

@@ -582,8 +582,6 @@ void Job::on(const MessageArrived& event, Turn& turn) {
     membership_.applied(*process, *applied);
     probing_.routers_learnt();
     drain_those_known_to_leave(turn);
-  } else if (std::holds_alternative<net::Drained>(event.message)) {
-    supervision_.drained(*process, turn);
   }
 }
 

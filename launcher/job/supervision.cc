@@ -278,12 +278,6 @@ Duration Supervision::progress_limit(const Process& process) const {
                                       : std::min(timing_.progress_timeout, patience);
 }
 
-void Supervision::drained(Process& process, Turn& turn) {
-  if (process.state == ProcessState::kDraining && process.next_engine_id.empty()) {
-    turn.emit(Send{process.name, net::Shutdown{}});
-  }
-}
-
 void Supervision::changed_role(Process& process, Turn& turn) {
   PDJOB_CHECK(!process.next_engine_id.empty(), process.name);
   process.engine_id = std::exchange(process.next_engine_id, {});

@@ -57,8 +57,6 @@ class Supervision {
   void beat(Process& process, const net::HeartbeatSent& message, Turn& turn);
   // The answer to a look.
   void seen(Process& process, const VitalSigns& signs, Turn& turn);
-  // It has finished its requests: tells it to exit.
-  void drained(Process& process, Turn& turn);
   // It has changed its role without a new start. registered() follows. Requires: it was drained for
   // that.
   void changed_role(Process& process, Turn& turn);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -73,7 +75,25 @@ std::string causes_text(std::string_view object) {
   return count_text(total) + (named.empty() ? "" : " (" + named + ")");
 }
 
-std::vector<std::string> row_of(const std::string& link, const End& worker, const Ends& ends) {
+constexpr std::ptrdiff_t kNodesColumn = 1;
+const std::string kNoLinks =
+    "no KV links: they are made when a decode worker first fetches from a prefill worker\n";
+
+// One end of a link.
+struct LinkRow {
+  std::vector<std::string> cells;
+  bool sends = false;
+
+  bool operator<(const LinkRow& other) const { return cells < other.cells; }
+};
+
+struct LinkRows {
+  std::vector<LinkRow> rows;  // Sorted.
+  std::string notes;          // A line for each worker that did not answer.
+  size_t nodes = 0;
+};
+
+LinkRow row_of(const std::string& link, const End& worker, const Ends& ends) {
   static constexpr std::string_view kNames[] = {
       "peer",    "transport", "direction", "state",         "epoch",           "links_opened",
       "bytes",   "transfers", "leases",    "gb_per_second", "transfers_alive", "failures",
@@ -89,20 +109,43 @@ std::vector<std::string> row_of(const std::string& link, const End& worker, cons
   const double opened = number_of(*object, "links_opened");
   const End& from = sends ? worker : peer;
   const End& to = sends ? peer : worker;
-  return {from.name + " > " + to.name,
-          from.node + " > " + to.node,
-          worker.name,
-          string_of(*object, "transport") + (object->value("encrypted") == "true" ? ", tls" : ""),
-          string_of(*object, "state") + (object->value("suspect") == "true" ? ", suspect" : ""),
-          count_text(number_of(*object, "epoch")),
-          count_text(std::max(opened - 1, 0.0)),
-          count_text(number_of(*object, "transfers")),
-          bytes_text(number_of(*object, "bytes")),
-          rate_text(number_of(*object, "gb_per_second")),
-          count_text(number_of(*object, "transfers_alive")),
-          count_text(number_of(*object, "leases")),
-          causes_text(object->value("failures")),
-          causes_text(object->value("stalls"))};
+  return {
+      {from.name + " > " + to.name, from.node + " > " + to.node, worker.name,
+       string_of(*object, "transport") + (object->value("encrypted") == "true" ? ", tls" : ""),
+       string_of(*object, "state") + (object->value("suspect") == "true" ? ", suspect" : ""),
+       count_text(number_of(*object, "epoch")), count_text(std::max(opened - 1, 0.0)),
+       count_text(number_of(*object, "transfers")), bytes_text(number_of(*object, "bytes")),
+       rate_text(number_of(*object, "gb_per_second")),
+       count_text(number_of(*object, "transfers_alive")), count_text(number_of(*object, "leases")),
+       causes_text(object->value("failures")), causes_text(object->value("stalls"))},
+      sends};
+}
+
+LinkRows rows_of(const std::vector<LinksAnswer>& answers) {
+  LinkRows links;
+  Ends ends;
+  std::set<std::string> nodes;
+  for (const LinksAnswer& answer : answers) {
+    ends[answer.worker.engine_id] = {answer.worker.name, answer.worker.node};
+    nodes.insert(answer.worker.node);
+  }
+  for (const LinksAnswer& answer : answers) {
+    if (!answer.body) {
+      links.notes += answer.worker.name + ": " + answer.body.error().message + "\n";
+      continue;
+    }
+    static constexpr std::string_view kLinks[] = {"links"};
+    const auto object = JsonObject::scan(*answer.body, kLinks);
+    for (const std::string& link :
+         object ? openai::json_array_items(object->value("links")) : std::vector<std::string>()) {
+      if (LinkRow row = row_of(link, ends.at(answer.worker.engine_id), ends); !row.cells.empty()) {
+        links.rows.push_back(std::move(row));
+      }
+    }
+  }
+  std::ranges::sort(links.rows, std::less<>());
+  links.nodes = nodes.size();
+  return links;
 }
 
 }  // namespace
@@ -123,42 +166,44 @@ Result<std::vector<LinkedWorker>> linked_workers(const std::string& status_json)
 }
 
 std::string links_text(const std::vector<LinksAnswer>& answers) {
-  Ends ends;
-  std::set<std::string> nodes;
-  for (const LinksAnswer& answer : answers) {
-    ends[answer.worker.engine_id] = {answer.worker.name, answer.worker.node};
-    nodes.insert(answer.worker.node);
+  LinkRows links = rows_of(answers);
+  if (links.rows.empty()) {
+    return links.notes + kNoLinks;
   }
-  std::vector<std::vector<std::string>> rows;
-  std::string notes;
-  for (const LinksAnswer& answer : answers) {
-    if (!answer.body) {
-      notes += answer.worker.name + ": " + answer.body.error().message + "\n";
+  std::vector<std::vector<std::string>> table = {{"PAIR", "NODES", "SEEN BY", "VIA", "STATE",
+                                                  "EPOCH", "RETRIES", "TRANSFERS", "BYTES", "GB/S",
+                                                  "ALIVE", "LEASES", "FAILED", "STALLS"}};
+  for (LinkRow& link : links.rows) {
+    table.push_back(std::move(link.cells));
+  }
+  for (std::vector<std::string>& row : table) {
+    if (links.nodes == 1) {
+      row.erase(row.begin() + kNodesColumn);  // All are on one machine.
+    }
+  }
+  return format_table(table) + links.notes;
+}
+
+std::string links_brief(const std::vector<LinksAnswer>& answers, size_t pairs_max) {
+  // Pair, via, state, bytes, GB/s, alive, failed, stalls: as above.
+  static constexpr size_t kColumns[] = {0, 3, 4, 8, 9, 10, 12, 13};
+  const LinkRows links = rows_of(answers);
+  std::vector<std::vector<std::string>> table = {
+      {"KV LINK", "VIA", "STATE", "BYTES", "GB/S", "ALIVE", "FAILED", "STALLS"}};
+  size_t pairs = 0;
+  for (const LinkRow& link : links.rows) {
+    if (link.sends || ++pairs > pairs_max) {
       continue;
     }
-    static constexpr std::string_view kLinks[] = {"links"};
-    const auto object = JsonObject::scan(*answer.body, kLinks);
-    for (const std::string& link :
-         object ? openai::json_array_items(object->value("links")) : std::vector<std::string>()) {
-      if (auto row = row_of(link, ends.at(answer.worker.engine_id), ends); !row.empty()) {
-        rows.push_back(std::move(row));
-      }
+    std::vector<std::string>& row = table.emplace_back();
+    for (const size_t column : kColumns) {
+      row.push_back(link.cells[column]);
     }
   }
-  std::ranges::sort(rows);
-  if (rows.empty()) {
-    notes +=
-        "no KV links: they are made when a decode worker first fetches from a prefill worker\n";
-    return notes;
-  }
-  rows.insert(rows.begin(), {"PAIR", "NODES", "SEEN BY", "VIA", "STATE", "EPOCH", "RETRIES",
-                             "TRANSFERS", "BYTES", "GB/S", "ALIVE", "LEASES", "FAILED", "STALLS"});
-  for (std::vector<std::string>& row : rows) {
-    if (nodes.size() == 1) {
-      row.erase(row.begin() + 1);  // All are on one machine.
-    }
-  }
-  return format_table(rows) + notes;
+  const std::string more = pairs > pairs_max ? "and " + std::to_string(pairs - pairs_max) +
+                                                   " more: pdjob links shows them\n"
+                                             : "";
+  return (pairs == 0 ? kNoLinks : format_table(table)) + more + links.notes;
 }
 
 std::string links_json(const std::string& job, const std::vector<LinksAnswer>& answers) {

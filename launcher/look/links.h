@@ -29,6 +29,8 @@ struct LinksAnswer {
 
 // One line per pair and end, because each end counts what it sees itself.
 std::string links_text(const std::vector<LinksAnswer>& answers);
+// One line per pair, as its decode worker sees it, for `pdjob top`. At most `pairs_max` lines.
+std::string links_brief(const std::vector<LinksAnswer>& answers, size_t pairs_max);
 // One line of JSON.
 std::string links_json(const std::string& job, const std::vector<LinksAnswer>& answers);
 

@@ -2,13 +2,11 @@
 
 #include "launcher/job_folder.h"
 #include "launcher/look/ask.h"
-#include "launcher/look/links.h"
 #include "launcher/look/status_command.h"
 
 namespace pdjob::launcher {
-namespace {
 
-Result<std::vector<LinksAnswer>> ask_workers(const std::string& state_dir, const std::string& job) {
+Result<std::vector<LinksAnswer>> ask_links(const std::string& state_dir, const std::string& job) {
   PDJOB_TRY(const std::string status, ask_launcher(state_dir, job, "/status"));
   PDJOB_TRY(const std::vector<LinkedWorker> workers, linked_workers(status));
   std::vector<LinksAnswer> answers;
@@ -34,12 +32,10 @@ Result<std::vector<LinksAnswer>> ask_workers(const std::string& state_dir, const
   return answers;
 }
 
-}  // namespace
-
 int show_links(const std::string& state_dir, const std::string& job, StatusForm form,
                ShowMode mode) {
   return show_page(form, mode, [&]() -> Result<std::string> {
-    PDJOB_TRY(const auto answers, ask_workers(state_dir, job));
+    PDJOB_TRY(const auto answers, ask_links(state_dir, job));
     return form == StatusForm::kJson ? links_json(job, answers) : links_text(answers);
   });
 }

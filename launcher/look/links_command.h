@@ -2,10 +2,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "launcher/look/links.h"
 #include "launcher/look/show_page.h"
 
 namespace pdjob::launcher {
+
+// What each worker of the job says of its links.
+Result<std::vector<LinksAnswer>> ask_links(const std::string& state_dir, const std::string& job);
 
 // Returns the exit code (common/exit_code.h); kExitFailed if the job is not running.
 int show_links(const std::string& state_dir, const std::string& job, StatusForm form,

@@ -4,11 +4,14 @@
 
 #include "common/os/real_clock.h"
 #include "launcher/job_folder.h"
+#include "launcher/look/links_command.h"
 #include "launcher/look/status_command.h"
 #include "launcher/look/top.h"
 
 namespace pdjob::launcher {
 namespace {
+
+constexpr size_t kPairsShownMax = 16;
 
 Result<StatusPage> status_of(const std::string& state_dir, const std::string& job) {
   PDJOB_TRY(const std::string text, ask_launcher(state_dir, job, "/status"));
@@ -21,7 +24,8 @@ int show_top(const std::string& state_dir, const std::string& job) {
   Top top;
   return show_page(StatusForm::kText, ShowMode::kWatch, [&]() -> Result<std::string> {
     PDJOB_TRY(const StatusPage status, status_of(state_dir, job));
-    return top.look(status, real_now());
+    PDJOB_TRY(const std::vector<LinksAnswer> links, ask_links(state_dir, job));
+    return top.look(status, real_now()) + "\n" + links_brief(links, kPairsShownMax);
   });
 }
 

@@ -379,12 +379,13 @@ std::string default_state_dir(const Places& places) {
 namespace {
 
 Result<JobConfig> parse_native(const std::string& source, const std::string& text,
-                               const Places& places, JobUse use) {
+                               const Places& places, JobUse use,
+                               const std::vector<ConfigSetting>& settings) {
   JobConfig config;
   config.text = text;
   config.source = source;
   config.launcher.state_dir = default_state_dir(places);
-  ConfigReader in = ConfigReader::parse(source, text);
+  ConfigReader in = ConfigReader::parse(source, text, settings);
   read_keys(in, config, Overrides::kRead);
   check_names(in, config);
   Places models = places;
@@ -400,6 +401,10 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   check_scaling(in, config);
   if (const std::string errors = in.finish(); !errors.empty()) {
     return Error{ErrorCode::kInvalidArgument, errors};
+  }
+  if (!settings.empty()) {
+    // The processes of the job read one text, so this one reads it, too.
+    return parse_native(source, in.merged_text(), places, use, {});
   }
   LauncherConfig& launcher = config.launcher;
   launcher.state_dir = std::filesystem::absolute(expand_home(launcher.state_dir, places)).string();
@@ -424,20 +429,22 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
 }  // namespace
 
 Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
-                                   const Places& places, JobUse use) {
+                                   const Places& places, JobUse use,
+                                   const std::vector<ConfigSetting>& settings) {
   if (!is_vllm_job(text)) {
-    return parse_native(source, text, places, use);
+    return parse_native(source, text, places, use, settings);
   }
   PDJOB_TRY(NativeJob native, native_job(source, text));
-  PDJOB_TRY(JobConfig config,
-            parse_native(source + " (as `pdjob convert` prints it)", native.yaml, places, use));
+  PDJOB_TRY(JobConfig config, parse_native(source + " (as `pdjob convert` prints it)", native.yaml,
+                                           places, use, settings));
   config.warnings = std::move(native.warnings);
   return config;
 }
 
-Result<JobConfig> read_job_config(const std::string& path, const Places& places, JobUse use) {
+Result<JobConfig> read_job_config(const std::string& path, const Places& places, JobUse use,
+                                  const std::vector<ConfigSetting>& settings) {
   PDJOB_TRY(const std::string text, read_config_file(path));
-  return parse_job_config(path, text, places, use);
+  return parse_job_config(path, text, places, use, settings);
 }
 
 JobConfig batch_job(JobConfig config) {

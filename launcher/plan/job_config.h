@@ -82,11 +82,13 @@ enum class JobUse {
 };
 
 // kInvalidArgument: the message lists the errors, in the form of config_reader.h. It accesses the
-// file system only for the model.
+// file system only for the model. Settings win over the text, and JobConfig::text has them.
 Result<JobConfig> parse_job_config(const std::string& source, const std::string& text,
-                                   const Places& places, JobUse use = JobUse::kAsWritten);
+                                   const Places& places, JobUse use = JobUse::kAsWritten,
+                                   const std::vector<ConfigSetting>& settings = {});
 Result<JobConfig> read_job_config(const std::string& path, const Places& places,
-                                  JobUse use = JobUse::kAsWritten);
+                                  JobUse use = JobUse::kAsWritten,
+                                  const std::vector<ConfigSetting>& settings = {});
 
 // The job of a batch, made of the job that a file describes: another name, free ports, another log
 // folder. A running job of that file is not touched.

@@ -74,6 +74,12 @@ void check_engines(ConfigReader& in, const ModelConfig& model) {
     refuse("kv_type", std::string(to_string(p.kv_type)) + " and " + to_string(d.kv_type) +
                           ": KV is not converted on its way");
   }
+  using engine::CpuKernels;
+  if (p.cpu != d.cpu && p.cpu != CpuKernels::kAuto && d.cpu != CpuKernels::kAuto && !p.gpu &&
+      !d.gpu) {
+    refuse("cpu", std::string(to_string(p.cpu)) + " and " + to_string(d.cpu) +
+                      ": their kernels compute different KV");
+  }
 }
 
 // A path on this machine, and not a name such as Qwen/Qwen3-0.6B.
@@ -135,6 +141,14 @@ void check_model(ConfigReader& in, const Places& places, ModelConfig& model) {
 bool is_gguf(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path, ignored);
+}
+
+// PREFIX/bin/pdjob finds what packages put into PREFIX.
+std::string packaged_models() {
+  std::error_code failed;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  const auto folder = program.parent_path().parent_path() / "share/pdjob/models";
+  return std::filesystem::is_directory(folder, failed) ? folder.string() : "";
 }
 
 }  // namespace
@@ -235,6 +249,7 @@ Places places_from_environment() {
   };
   return {.home = variable("HOME"),
           .models = variable("PDJOB_MODELS"),
+          .packaged = packaged_models(),
           .state_home = variable("XDG_STATE_HOME"),
           .api_key = variable("PDJOB_API_KEY")};
 }
@@ -273,6 +288,9 @@ Result<std::string> find_model(const std::string& model, const Places& places) {
     candidates.emplace_back(places.home + "/.cache/pdjob/models/" + model + ".gguf");
     if (candidates.front() == candidates.back()) {
       candidates.resize(1);
+    }
+    if (!places.packaged.empty()) {
+      candidates.emplace_back(places.packaged + "/" + model + ".gguf");
     }
   }
   std::string tried;

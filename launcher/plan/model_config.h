@@ -21,8 +21,11 @@ inline constexpr uint32_t kWorkersPerRoleMax = limits::kWorkersMax / 2 - 1;
 
 // Folders to search for models and state, and a key. Only main.cc reads them from the environment.
 struct Places {
-  std::string home;        // $HOME
-  std::string models;      // $PDJOB_MODELS, may be empty.
+  std::string home;    // $HOME
+  std::string models;  // $PDJOB_MODELS, may be empty.
+  // The models of packages: share/pdjob/models beside the folder of the program. Empty if there is
+  // no such folder.
+  std::string packaged;
   std::string state_home;  // $XDG_STATE_HOME, may be empty.
   std::string api_key;     // $PDJOB_API_KEY, may be empty: of the server of a batch.
   // False: model files are not looked for, because they are on the machines of their workers.

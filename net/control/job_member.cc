@@ -97,12 +97,7 @@ void JobMember::rejoin(Handler& handler, WorkerEntry self) {
   serve(std::move(self));
 }
 
-void JobMember::drained() {
-  if (launcher_) {
-    launcher_->send(Drained{name_});
-  }
-  linger();
-}
+void JobMember::drained() { linger(); }
 
 void JobMember::linger() {
   if (handler_->replies_alive() == 0 && !next_.engine_id.empty()) {
@@ -119,8 +114,6 @@ void JobMember::on_message(Message message) {
     acknowledged_ = true;
   } else if (std::holds_alternative<RegisterAsked>(message)) {
     acknowledged_ = false;  // The next beat registers.
-  } else if (std::holds_alternative<Shutdown>(message)) {
-    handler_->on_shutdown();
   } else if (const auto* told = std::get_if<Drain>(&message)) {
     drain(std::chrono::milliseconds(told->deadline_ms), told->next);
   } else {

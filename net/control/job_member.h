@@ -1,5 +1,5 @@
 // JobMember: the duties of every process of a job besides its work. It registers with the launcher,
-// sends heartbeats, and receives Drain and Shutdown. SIGTERM or SIGINT also starts a drain; a
+// sends heartbeats, and receives Drain. SIGTERM or SIGINT also starts a drain; a
 // second signal ends the process at once. Without a launcher it handles only signals. Loop-bound.
 #pragma once
 
@@ -32,7 +32,7 @@ class JobMember final : public ControlClient::Handler {
     // All is done, and the launcher wants a worker of another role here. rejoin() follows, or
     // on_shutdown() is as good.
     virtual void on_next_role(const Drain::Next& /*next*/) { on_shutdown(); }
-    // End now: all is done, it takes too long, or the launcher wants it.
+    // End now: all is done, or it takes too long.
     virtual void on_shutdown() = 0;
     virtual WorkerLoad current_load() = 0;
     // Any other message from the launcher (Membership, LoadReported).
@@ -58,7 +58,7 @@ class JobMember final : public ControlClient::Handler {
   void serve(WorkerEntry self);
   // After on_next_role(): serves as another engine of the same process.
   void rejoin(Handler& handler, WorkerEntry self);
-  // Answers a drain. The process ends when its last replies have been written.
+  // No request runs any more. The process ends when its last replies have been written.
   void drained();
   // Answers a Membership.
   void membership_applied(uint64_t version);

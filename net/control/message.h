@@ -175,10 +175,6 @@ struct HeartbeatSent {  // Every kHeartbeatInterval.
   WorkerLoad load;
   friend bool operator==(const HeartbeatSent&, const HeartbeatSent&) = default;
 };
-struct Drained {  // Answer to Drain: no request is running here.
-  std::string name;
-  friend bool operator==(const Drained&, const Drained&) = default;
-};
 
 struct MembershipApplied {  // From routers: requests can be pinned to the workers of this version.
   std::string engine_id;    // The router's.
@@ -243,9 +239,9 @@ struct LoadReported {  // To routers: one worker's heartbeat, passed on.
   WorkerLoad load;
   friend bool operator==(const LoadReported&, const LoadReported&) = default;
 };
-// Stop accepting requests, finish the running ones until the deadline, answer Drained. With a
-// `next` role, a worker that can then registers anew as that engine, without loading its model
-// again. One that cannot ends.
+// Stop accepting requests, finish the running ones until the deadline, and end (exit 0) when their
+// replies have left. With a `next` role, a worker that can registers anew as that engine instead,
+// without loading its model again.
 struct Drain {
   uint64_t deadline_ms = 0;  // From now.
   struct Next {
@@ -259,9 +255,6 @@ struct Drain {
   };
   Next next;
   friend bool operator==(const Drain&, const Drain&) = default;
-};
-struct Shutdown {  // End at once, exit 0.
-  friend bool operator==(const Shutdown&, const Shutdown&) = default;
 };
 
 // To workers: read these weights beside those in use, and answer WeightsPrepared. Repeated until
@@ -295,8 +288,8 @@ struct OrderAnswered {
 };
 
 using Message =
-    std::variant<Registered, HeartbeatSent, Drained, Acknowledge, Membership, LoadReported, Drain,
-                 Shutdown, MembershipApplied, RegisterAsked, WeightsPrepared, AdmissionApplied,
-                 OrderAsked, PrepareWeights, AdmissionAsked, OrderAnswered>;
+    std::variant<Registered, HeartbeatSent, Acknowledge, Membership, LoadReported, Drain,
+                 MembershipApplied, RegisterAsked, WeightsPrepared, AdmissionApplied, OrderAsked,
+                 PrepareWeights, AdmissionAsked, OrderAnswered>;
 
 }  // namespace pdjob::net

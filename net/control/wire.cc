@@ -88,11 +88,6 @@ void fields(Codec& codec, typename Codec::template Ref<HeartbeatSent> message) {
 }
 
 template <class Codec>
-void fields(Codec& codec, typename Codec::template Ref<Drained> message) {
-  text(codec, message.name);
-}
-
-template <class Codec>
 void fields(Codec&, typename Codec::template Ref<Acknowledge>) {}
 
 template <class Codec, class Items>
@@ -125,9 +120,6 @@ void fields(Codec& codec, typename Codec::template Ref<Drain> message) {
   codec.value(message.next.weights_order);
   text(codec, message.next.weight_version);
 }
-
-template <class Codec>
-void fields(Codec&, typename Codec::template Ref<Shutdown>) {}
 
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<MembershipApplied> message) {
@@ -209,7 +201,7 @@ void fields(Codec& codec, typename Codec::template Ref<OrderAnswered> message) {
 
 // A message's type on the wire is its place in the variant plus one. The order is fixed within a
 // version.
-static_assert(std::variant_size_v<Message> == 16);
+static_assert(std::variant_size_v<Message> == 14);
 
 template <size_t... I>
 Message blank(size_t index, std::index_sequence<I...>) {

@@ -55,7 +55,7 @@ class HttpServerOverEpoll final : public HttpServer,
   size_t bytes_queued(ExchangeId id) const override;
   void start_accepting() override;
   void stop_accepting() override;
-  size_t exchanges_alive() const override { return exchanges_.size(); }
+  size_t replies_alive() const override;
 
  private:
   struct Client {
@@ -223,6 +223,12 @@ void HttpServerOverEpoll::sweep() {
   const Duration shortest = std::min(options_.idle_timeout, options_.request_timeout);
   const Duration interval = std::clamp(shortest / 4, kSweepIntervalMin, kSweepIntervalMax);
   sweep_timer_ = loop_.call_at(loop_.now() + interval, [this] { sweep(); });
+}
+
+size_t HttpServerOverEpoll::replies_alive() const {
+  return static_cast<size_t>(std::ranges::count_if(clients_, [this](const auto& each) {
+    return exchanges_.contains(each.second.exchange) || each.first->bytes_queued() > 0;
+  }));
 }
 
 void HttpServerOverEpoll::stop_accepting() {

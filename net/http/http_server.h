@@ -149,7 +149,8 @@ class HttpServer {
   virtual void start_accepting() = 0;
   // Drain: accepts no connections, closes idle ones now, and busy ones after their reply.
   virtual void stop_accepting() = 0;
-  virtual size_t exchanges_alive() const = 0;
+  // Exchanges, and replies that have ended while some of their bytes still wait here.
+  virtual size_t replies_alive() const = 0;
 };
 
 }  // namespace pdjob::net

@@ -392,6 +392,14 @@ void append_checksum(JsonWriter& json, const ControlFacts& facts) {
 
 }  // namespace
 
+std::vector<std::pair<std::string_view, std::string_view>> control_routes() {
+  std::vector<std::pair<std::string_view, std::string_view>> routes;
+  for (const Route& route : kControlRoutes) {
+    routes.emplace_back(route.method, route.path);
+  }
+  return routes;
+}
+
 bool is_control_path(std::string_view path) {
   return std::ranges::any_of(kControlRoutes,
                              [&](const Route& route) { return route.path == path; });

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -60,6 +61,9 @@ struct ControlFacts {
   std::string model;  // The served name.
   std::vector<ControlWorker> workers;
 };
+
+// Methods and paths of all control calls, for the reference page.
+std::vector<std::pair<std::string_view, std::string_view>> control_routes();
 
 // True for each path that is a control call, whatever its method.
 bool is_control_path(std::string_view path);

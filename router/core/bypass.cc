@@ -12,6 +12,8 @@ const char* to_string(BypassReason reason) {
       return "waits";
     case BypassReason::kBusy:
       return "busy";
+    case BypassReason::kPromptOnly:
+      return "prompt_only";
   }
   return "unknown";
 }

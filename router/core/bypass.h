@@ -9,9 +9,10 @@
 namespace pdjob::router {
 
 enum class BypassReason {
-  kShort,  // So little is left to compute that a hand-over costs more.
-  kWaits,  // The prompt would wait for its prefill worker: RouterConfig::decode_prefills.
-  kBusy,   // The decode worker has much to do, and the prefill worker little.
+  kShort,       // So little is left to compute that a hand-over costs more.
+  kWaits,       // The prompt would wait for its prefill worker: RouterConfig::decode_prefills.
+  kBusy,        // The decode worker has much to do, and the prefill worker little.
+  kPromptOnly,  // There is nothing to decode: a prefill worker alone serves it.
 };
 const char* to_string(BypassReason reason);
 

@@ -291,11 +291,10 @@ void Router::enqueue(Request& request, Turn& turn) {
 void Router::send(Request& request, const Choice& choice, Turn& turn) {
   leave_queue(request);
   shares_.served(request.queue_place.begins);
-  request.attempt = {
-      .number = ++request.attempts_made,
-      .decode = {.worker = choice.decode.worker,
-                 .cached_tokens = choice.decode.cached_tokens,
-                 .as = choice.bypass == BypassReason::kBusy ? Stage::kPrefill : Stage::kDecode}};
+  request.attempt = {.number = ++request.attempts_made,
+                     .decode = {.worker = choice.decode.worker,
+                                .cached_tokens = choice.decode.cached_tokens,
+                                .as = choice.by_prefill() ? Stage::kPrefill : Stage::kDecode}};
   request.tries += 1;
   request.alone_until = {};
   if (is_suspect(request, turn.now)) {

@@ -97,6 +97,8 @@ struct RequestFacts {
   // False: one decode worker does all of it. There is no KV (tokenize), or there are several
   // prompts and only one can be handed over.
   bool hands_over = true;
+  // There is nothing to decode, so a prefill worker does all of it. Implies hands_over = false.
+  bool prompt_only = false;
   uint64_t prompt_tokens = 0;  // Estimates, for load only.
   uint64_t output_tokens = 0;
   std::vector<uint64_t> blocks;  // PromptFacts::blocks and PromptFacts::session.
@@ -423,6 +425,10 @@ class Router {
     std::optional<Chosen> prefill;
     bool degraded = false;
     std::optional<BypassReason> bypass = {};
+    // A prefill worker is in the place of the decode worker.
+    bool by_prefill() const {
+      return bypass == BypassReason::kBusy || bypass == BypassReason::kPromptOnly;
+    }
   };
   struct Turn {
     Instant now;

@@ -168,6 +168,17 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   const std::string& model = partner != nullptr && request.facts.model.empty()
                                  ? partner->entry.model
                                  : request.facts.model;
+  // Engines of another make may be prefill workers that take no request alone.
+  if (request.facts.prompt_only && !request.facts.pinned() && !request.wants_pair) {
+    const auto [alone, full] = pick(Stage::kPrefill, request, model, std::nullopt, now);
+    if (alone && table_.find(alone->worker)->is_pdjob()) {
+      return Choice{.decode = *alone, .prefill = std::nullopt, .bypass = BypassReason::kPromptOnly};
+    }
+    if (!alone && full) {
+      request.wants_room = true;
+      return std::nullopt;
+    }
+  }
   const auto [decode, decode_full] = pick(Stage::kDecode, request, model, std::nullopt, now);
   request.wants_room = decode_full;
   const Worker* const busy = decode ? table_.find(decode->worker) : nullptr;

@@ -55,6 +55,8 @@ constexpr auto kNames = with_router_names({"model",
                                            "prompt",
                                            "messages",
                                            "user",
+                                           "echo",
+                                           "logprobs",
                                            "tools",
                                            "documents",
                                            "chat_template",
@@ -79,6 +81,9 @@ constexpr auto kTokensNames =
                        "request_id", "cache_salt"});
 constexpr size_t kTokensShapingNames = 1;
 constexpr openai::JsonNames kTokensScanned{kTokensNames};
+
+constexpr auto kEmbeddingNames = with_router_names({"model", "input", "user", "dimensions"});
+constexpr openai::JsonNames kEmbeddingScanned{kEmbeddingNames};
 
 constexpr std::span<const std::string_view> shaping_names(std::span<const std::string_view> all,
                                                           size_t count) {
@@ -112,7 +117,13 @@ constexpr FormNames kForms[] = {{.scanned = kScanned,
                                  .prompt = "token_ids",
                                  .text = {},
                                  .rid = "request_id",
-                                 .params = {"max_tokens", "n"}}};
+                                 .params = {"max_tokens", "n"}},
+                                {.scanned = kEmbeddingScanned,
+                                 .shaping = shaping_names(kEmbeddingNames, 0),
+                                 .prompt = "input",
+                                 .text = {},
+                                 .rid = {},
+                                 .output_tokens = 0}};
 const FormNames& names_of(BodyForm form) { return kForms[static_cast<size_t>(form)]; }
 
 // Edits all four members, even empty ones: a client must not name a source of KV.
@@ -220,20 +231,22 @@ std::variant<RequestBody, openai::ApiError> RequestBody::scan(std::string text, 
 }
 
 std::optional<openai::ApiError> RequestBody::read_limits(const openai::JsonObject& object) {
-  uint64_t output_tokens = 0;
+  std::optional<uint64_t> output_tokens;
+  std::optional<uint64_t> choices;
   for (const auto& [name, max, largest] :
        {std::tuple{"max_completion_tokens", kOutputTokensMax, &output_tokens},
         {"max_tokens", kOutputTokensMax, &output_tokens},
-        {"n", kChoicesMax, &choices_},
-        {"best_of", kChoicesMax, &choices_}}) {
+        {"n", kChoicesMax, &choices},
+        {"best_of", kChoicesMax, &choices}}) {
     const Limit limit = limit_of(object, name, max);
     if (const auto* error = std::get_if<openai::ApiError>(&limit)) {
       return *error;
     }
-    // Engines differ in which of two names they use.
-    *largest = std::max(*largest, std::get<std::optional<uint64_t>>(limit).value_or(0));
+    // Engines differ in which of two names they use. An empty limit is less than any.
+    *largest = std::max(*largest, std::get<std::optional<uint64_t>>(limit));
   }
-  output_tokens_ = output_tokens > 0 ? output_tokens : kOutputTokensAssumed;
+  output_tokens_ = output_tokens.value_or(kOutputTokensAssumed);
+  choices_ = std::max<uint64_t>(1, choices.value_or(1));
   return std::nullopt;
 }
 
@@ -241,6 +254,9 @@ std::optional<openai::ApiError> RequestBody::read_limits(const openai::JsonObjec
 std::optional<openai::ApiError> RequestBody::read_inner_limits(const openai::JsonObject& object) {
   const FormNames& names = names_of(form_);
   output_tokens_ = names.output_tokens;
+  if (embeds()) {
+    return std::nullopt;
+  }
   const std::string_view value = object.value("sampling_params");
   if (!value.starts_with('{')) {
     return std::nullopt;
@@ -262,9 +278,22 @@ std::optional<openai::ApiError> RequestBody::read_inner_limits(const openai::Jso
   return std::nullopt;
 }
 
+RouterMembers router_members(BodyForm form) {
+  const openai::JsonNames& names = names_of(form).scanned;
+  RouterMembers members;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool written = std::ranges::find(kRouterNames, names[i]) != kRouterNames.end();
+    (written ? members.written : members.read).push_back(names[i]);
+  }
+  return members;
+}
+
 BodyForm form_of(std::string_view path) {
   if (path == "/generate") {
     return BodyForm::kSglang;
+  }
+  if (path == "/v1/embeddings") {
+    return BodyForm::kEmbedding;
   }
   return path == "/inference/v1/generate" ? BodyForm::kTokens : BodyForm::kOpenai;
 }
@@ -276,7 +305,7 @@ std::string_view RequestBody::prompt() const {
 }
 
 std::string_view RequestBody::user() const {
-  if (form_ == BodyForm::kOpenai) {
+  if (form_ == BodyForm::kOpenai || embeds()) {
     return object_->value("user");
   }
   if (form_ == BodyForm::kTokens) {
@@ -306,6 +335,15 @@ std::vector<std::string> RequestBody::rids() const {
     }
   }
   return rids;
+}
+
+bool RequestBody::scores_prompt() const {
+  if (form_ != BodyForm::kOpenai) {
+    return false;
+  }
+  const std::string_view logprobs = object_->value("logprobs");
+  return !object_->value("prompt").empty() && object_->value("echo") == "true" &&
+         !logprobs.empty() && logprobs != "null";
 }
 
 bool RequestBody::resumable() const {

@@ -19,10 +19,18 @@ namespace pdjob::router {
 // Which names the members have.
 enum class BodyForm : uint8_t {
   kOpenai,
-  kSglang,  // POST /generate.
-  kTokens,  // vLLM's POST /inference/v1/generate.
+  kSglang,     // POST /generate.
+  kTokens,     // vLLM's POST /inference/v1/generate.
+  kEmbedding,  // POST /v1/embeddings.
 };
 BodyForm form_of(std::string_view path);
+
+// The members of such a body that the router reads, and those that it writes or removes itself.
+struct RouterMembers {
+  std::vector<std::string_view> read;
+  std::vector<std::string_view> written;
+};
+RouterMembers router_members(BodyForm form);
 
 class RequestBody {
  public:
@@ -35,6 +43,12 @@ class RequestBody {
   uint64_t prompt_tokens() const { return prompt_tokens_; }
   // The limit for one choice of one prompt.
   uint64_t output_tokens() const { return output_tokens_; }
+  // Logprobs of its prompts are asked (`echo` with `logprobs`): one worker must compute all of
+  // them.
+  bool scores_prompt() const;
+  bool embeds() const { return form_ == BodyForm::kEmbedding; }
+  // It reads its prompts, and generates at most one token: there is nothing to decode.
+  bool prompt_only() const { return embeds() || (scores_prompt() && output_tokens_ <= 1); }
   // The maximal cost: all prompts, and the limits of all their choices.
   uint64_t tokens() const { return prompt_tokens_ + prompts_ * choices_ * output_tokens_; }
   // As the client wrote it: the value of `prompt` or `messages`, or of `user`, or of what this form
@@ -49,7 +63,7 @@ class RequestBody {
   // Not made by scan(), or freed since. The other functions then must not be called.
   bool is_empty() const { return text_ == nullptr; }
   const std::string& text() const { return *text_; }
-  bool stream() const { return object_->value("stream") == "true"; }
+  bool stream() const { return !embeds() && object_->value("stream") == "true"; }
   // The client's own names of its prompts, one for each, or none.
   std::vector<std::string> rids() const;
   // True if its tokens suffice to go on with its stream at another worker. A cumulative stream

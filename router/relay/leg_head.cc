@@ -111,6 +111,12 @@ void append_end_to_end(std::string& lines, const std::vector<net::HttpHeader>& h
 
 }  // namespace
 
+std::vector<std::string_view> headers_kept_from_workers() {
+  std::vector<std::string_view> names(kHopByHop.begin(), kHopByHop.end());
+  names.insert(names.end(), kNotForWorkers.begin(), kNotForWorkers.end());
+  return names;
+}
+
 std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how) {
   std::string lines;
   lines.reserve(bytes_of(request.headers) + kAddedBytes + how.tenant.size());

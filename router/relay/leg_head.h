@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "net/http/http_client.h"
 #include "net/http/http_server.h"
@@ -34,6 +35,10 @@ enum class ReplyFraming {
   // closes after the body.
   kUntilClose,
 };
+
+// Headers that no worker gets from a client: hop-by-hop ones, and those that the router makes or
+// keeps. All others pass.
+std::vector<std::string_view> headers_kept_from_workers();
 
 // Returns a whole head, from the status line to the empty line.
 std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,

@@ -20,7 +20,8 @@ namespace {
 
 constexpr Duration kReleaseTimeout = std::chrono::seconds(5);
 constexpr Duration kAbortAgain = std::chrono::milliseconds(100);
-constexpr size_t kAbortAnswersPerTurn = 64;  // Each one parses a body.
+constexpr double kVisibleSecondsMax = 86400;  // A worker says it.
+constexpr size_t kAbortAnswersPerTurn = 64;   // Each one parses a body.
 // Each leg sends a copy of the body.
 constexpr size_t kLegsWithABody = 2;
 // Size of a leg's own header lines, without most values.
@@ -44,6 +45,8 @@ openai::ApiKind kind_of(std::string_view path) {
       return openai::ApiKind::kSglang;
     case BodyForm::kTokens:
       return openai::ApiKind::kTokens;
+    case BodyForm::kEmbedding:
+      return openai::ApiKind::kEmbedding;
     case BodyForm::kOpenai:
       break;
   }
@@ -105,7 +108,8 @@ void RelayApi::route(RequestId id, net::HttpRequest& request, RequestBody body, 
   }
   begin(id,
         {.sink = std::move(sink),
-         .abortable = generates && !is_probe(request, tenant_config(tenant)) && !is_row(request),
+         .abortable = generates && !body.embeds() && !is_probe(request, tenant_config(tenant)) &&
+                      !is_row(request),
          .tenant = tenant,
          .tokens_paid = tokens},
         request, std::move(body), generates);
@@ -186,12 +190,16 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   const auto [row, is_new] = exchanges_.emplace(id, std::move(admitted));
   PDJOB_CHECK(is_new, id);
   Exchange& exchange = row->second;
+  exchange.method = request.method == "GET" ? "GET" : "POST";
   exchange.target = request.path;
   exchange.request_id = request_id_of(request);
   exchange.rids = body.rids();
   exchange.stream = body.stream();
+  exchange.own_id = request.header(openai::header::kRequestId).empty();
   exchange.span = tracer_ ? tracer_->begin(request) : nullptr;
   const TenantConfig& tenant = tenant_config(exchange.tenant);
+  const bool probes = is_probe(request, tenant);
+  exchange.timed = generates && !probes;
   exchange.header_lines =
       leg_header_lines(request, {.own_key = config_.own_keys || !admission_.open_to_all(),
                                  .traced = exchange.span != nullptr,
@@ -204,7 +212,8 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   }
   exchange.arrived = loop_.now();
   std::vector<uint64_t> blocks;
-  if (core_.wants_blocks()) {
+  // A prompt that is read leaves no rows behind.
+  if (core_.wants_blocks() && !body.scores_prompt() && !body.embeds()) {
     std::string shape = body.shape();
     if (!tenant.name.empty()) {
       shape.append(1, '\0').append(tenant.name);  // Workers share no KV between tenants.
@@ -216,9 +225,11 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   const auto pin = [&](std::string_view header) {
     return may_pin ? std::string(request.header(header)) : std::string();
   };
-  const bool hands_over = generates && (!body.several_prompts() || prefills_several_prompts());
+  const bool hands_over = generates && !body.scores_prompt() && !body.embeds() &&
+                          (!body.several_prompts() || prefills_several_prompts());
   RequestFacts facts{.model = body.model(),
                      .hands_over = hands_over,
+                     .prompt_only = body.prompt_only(),
                      .prompt_tokens = body.prompt_tokens(),
                      .output_tokens = body.output_tokens(),
                      .blocks = std::move(blocks),
@@ -230,7 +241,7 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
                      .timeout = timeout_of(request),
                      .pin_prefill = pin(openai::header::kPinPrefill),
                      .pin_decode = pin(openai::header::kPinDecode),
-                     .probes = is_probe(request, tenant)};
+                     .probes = probes};
   if (exchange.span) {
     exchange.span->attributes.emplace_back("gen_ai.request.model", body.model());
     exchange.span->attributes.emplace_back("pdjob.request_id", exchange.request_id);
@@ -627,6 +638,9 @@ void RelayApi::on_end(net::CallId call) {
   const auto exchange = exchanges_.find(leg.id.request);
   if (leg.id.stage == Stage::kPrefill) {
     metrics_.prefilled(loop_.now() - leg.began);
+    if (exchange != exchanges_.end()) {
+      exchange->second.prefilled = loop_.now();
+    }
   }
   if (leg.use == Use::kCollect && exchange != exchanges_.end()) {
     const std::string& params = exchange->second.returned_params = returned_params(leg.collected);
@@ -738,16 +752,17 @@ void RelayApi::carry_out(const StartLeg& effect) {
     span->attributes.emplace_back("pdjob.attempt", std::to_string(effect.leg.attempt));
     own_lines.append("traceparent: " + traceparent(span->context) + "\r\n");
   }
-  const net::CallId call = client_->start({.to = {worker.host, worker.port},
-                                           .method = "POST",
-                                           .target = exchange.target,
-                                           .header_lines = exchange.header_lines,
-                                           .more_header_lines = own_lines,
-                                           .body = leg_body(effect, exchange, words),
-                                           .connect_timeout = config_.connect_timeout,
-                                           .head_timeout = config_.request_timeout,
-                                           .idle_timeout = config_.request_timeout},
-                                          *this);
+  const net::CallId call = client_->start(
+      {.to = {worker.host, worker.port},
+       .method = exchange.method,
+       .target = exchange.target,
+       .header_lines = exchange.header_lines,
+       .more_header_lines = own_lines,
+       .body = exchange.method == "GET" ? std::string() : leg_body(effect, exchange, words),
+       .connect_timeout = config_.connect_timeout,
+       .head_timeout = config_.request_timeout,
+       .idle_timeout = config_.request_timeout},
+      *this);
   const bool teaches = effect.kv == KvPart::kOffer && exchange.dialect->address_in != nullptr;
   legs_[call] =
       Leg{.id = effect.leg,
@@ -803,6 +818,8 @@ void RelayApi::carry_out(const Relay& effect) {
   exchange.begun = true;
   if (const auto visible = parse_number<double>(head_->header(openai::header::kKvVisibleSeconds))) {
     metrics_.kv_moved(*visible);
+    exchange.kv_visible = std::chrono::duration_cast<Duration>(
+        std::chrono::duration<double>(*visible > 0 ? std::min(*visible, kVisibleSecondsMax) : 0.0));
   }
   exchange.status = head_->status;
   if (head_->status != 200 || head_->framing != net::BodyFraming::kChunked) {
@@ -815,14 +832,17 @@ void RelayApi::carry_out(const Relay& effect) {
     exchange.sink->body_freed();
   }
   const bool is_decode = effect.leg.stage == Stage::kDecode;
+  exchange.timing.attempts = effect.leg.attempt;
+  exchange.timing.prefill = name_of(is_decode ? leg.peer : leg.worker);
+  exchange.timing.decode = name_of(is_decode ? leg.worker : leg.peer);
   std::string added = header_lines(admission_.rate_headers(exchange.tenant, loop_.now()));
   if (!exchange.degraded.empty()) {
     added.append(openai::header::kDegraded).append(": ").append(exchange.degraded).append("\r\n");
   }
   exchange.sink->begin(*head_, leg.worker,
                        {.request_id = exchange.request_id,
-                        .prefill = name_of(is_decode ? leg.peer : leg.worker),
-                        .decode = name_of(is_decode ? leg.worker : leg.peer),
+                        .prefill = exchange.timing.prefill,
+                        .decode = exchange.timing.decode,
                         .more = added});
 }
 
@@ -966,6 +986,31 @@ void RelayApi::end_trace(Exchange& exchange, Outcome outcome) {
   tracer_->end(std::move(exchange.span));
 }
 
+void RelayApi::keep_timing(RequestId id, Exchange& exchange, Outcome outcome) {
+  RequestTiming& timing = exchange.timing;
+  timing.number = id.value;
+  timing.request_id = exchange.own_id ? std::move(exchange.request_id) : "";
+  timing.tenant = tenant_config(exchange.tenant).name;
+  timing.status = exchange.status;
+  timing.outcome = to_string(outcome);
+  timing.stream = exchange.stream;
+  timing.ended = loop_.now();
+  timing.phases = phases_of({.arrived = exchange.arrived,
+                             .legs_began = exchange.legs_began,
+                             .prefilled = exchange.prefilled,
+                             .first_bytes = exchange.first_bytes,
+                             .ended = timing.ended,
+                             .kv_visible = exchange.kv_visible,
+                             .stream = exchange.stream});
+  timings_.add(std::move(timing));
+}
+
+std::string RelayApi::timings_json(const net::HttpRequest& request) const {
+  const bool knows =
+      !probe_check_.open_to_all() && probe_check_.opens(request.header("authorization"));
+  return knows ? timings_.json(loop_.now(), loop_.unix_seconds()) : "";
+}
+
 std::string RelayApi::metrics_text() {
   if (tracer_) {
     metrics_.spans_dropped(tracer_->spans_dropped());
@@ -982,6 +1027,9 @@ void RelayApi::end(RequestId id, Outcome outcome) {
   admission_.release(exchange->second.tenant);
   if (exchange->second.span) {
     end_trace(exchange->second, outcome);
+  }
+  if (exchange->second.timed) {
+    keep_timing(id, exchange->second, outcome);
   }
   exchanges_.erase(exchange);
   aborting_.erase(id);

@@ -29,6 +29,7 @@
 #include "router/core/stream_record.h"
 #include "router/relay/leg_body.h"
 #include "router/relay/reply_sink.h"
+#include "router/relay/request_timings.h"
 #include "router/relay/router_metrics.h"
 #include "router/relay/tracer.h"
 
@@ -100,6 +101,8 @@ class RelayApi final : public net::HttpCallHandler {
   // for its reply. Empty optional: it is denied, and answered.
   std::optional<Admission::Headers> admit_free(ReplySink& sink, Admission::Tenant tenant);
   RouterMetrics& metrics() { return metrics_; }
+  // Where the time of requests went, for the launcher. Empty: the request does not have its key.
+  std::string timings_json(const net::HttpRequest& request) const;
   std::string metrics_text();
   // Its handshakes are among the metrics. It outlives this.
   void count_handshakes(net::ServerTls& tls) { tls_ = &tls; }
@@ -116,6 +119,7 @@ class RelayApi final : public net::HttpCallHandler {
   // A request, until its reply is complete.
   struct Exchange {
     std::unique_ptr<ReplySink> sink;
+    std::string_view method = "POST";  // Of its legs.
     std::string target;
     std::string header_lines;  // Shared by all legs; each adds its own.
     std::string request_id;
@@ -138,6 +142,11 @@ class RelayApi final : public net::HttpCallHandler {
     std::unique_ptr<StreamRecord> record;  // If another worker could continue it.
     net::CallId relayed;                   // The leg whose bytes the sink gets.
     std::unique_ptr<Span> span;            // If it is traced.
+    bool timed = false;                    // Its timing is kept: it generates, and is no probe.
+    bool own_id = false;                   // The request id is of the router.
+    Instant prefilled{};
+    Duration kv_visible{};
+    RequestTiming timing;  // Filled in as it becomes known.
   };
   using Prompts = std::set<uint32_t>;  // Of a batch, by index; empty: all.
   // The prompts of the request that are meant; nullopt: none.
@@ -206,6 +215,7 @@ class RelayApi final : public net::HttpCallHandler {
   // `error`: why it failed; empty: it did not.
   Leg take_leg(net::CallId call, std::string_view error = "");
   void end_trace(Exchange& exchange, Outcome outcome);
+  void keep_timing(RequestId id, Exchange& exchange, Outcome outcome);
   // The name of a request at workers. No client can guess it, and no other request has it.
   std::string leg_name(RequestId id) const;
   // Notes that these prompts of the request are to end.
@@ -237,6 +247,7 @@ class RelayApi final : public net::HttpCallHandler {
   const KeyCheck rows_check_;
   RouterMetrics metrics_;
   net::ServerTls* tls_ = nullptr;
+  RequestTimings timings_;
   const std::unique_ptr<Tracer> tracer_;  // If the config has one.
 
   const std::string leg_prefix_;

@@ -133,12 +133,13 @@ RouterMetrics::RouterMetrics()
                                          "Requests by how they ended.",
                                          {{"outcome", to_string(static_cast<Outcome>(i))}}));
   }
-  for (const BypassReason reason :
-       {BypassReason::kShort, BypassReason::kWaits, BypassReason::kBusy}) {
+  for (const BypassReason reason : {BypassReason::kShort, BypassReason::kWaits, BypassReason::kBusy,
+                                    BypassReason::kPromptOnly}) {
     bypassed_.push_back(metrics_.counter("pdjob_router_bypassed_total",
                                          "Requests that one worker served alone, because a "
                                          "hand-over would not have paid: a decode worker, or if "
-                                         "that was busy a prefill worker.",
+                                         "that was busy, or the request reads only its prompt, a "
+                                         "prefill worker.",
                                          {{"reason", to_string(reason)}}));
   }
   for (size_t i = 0; i < kRetryReasons; ++i) {

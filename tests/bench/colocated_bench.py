@@ -183,18 +183,15 @@ def print_table(workload, rounds):
         print(f"| {name} | {' | '.join(cells)} | {ratio['min']:.2f} / {ratio['median']:.2f} / {ratio['max']:.2f} | {sign} {bar}{met} |")
 
 
-def job_text(folder, settings):
-    sections = {}
-    for setting in settings:
-        key, value = setting.split("=", 1)
-        section, _, rest = key.partition(".")
-        parts = rest.split(".")
-        sections.setdefault(section, []).append("".join(f"{part}: {{" for part in parts[:-1]) + f"{parts[-1]}: {value}" + "}" * (len(parts) - 1))
-    sections.setdefault("router", []).append('listen: "127.0.0.1:0"')
-    sections.setdefault("prefill", []).append("workers: 1")
-    sections.setdefault("decode", []).append("workers: 1")
-    sections.setdefault("launcher", []).append(f"state_dir: {folder}/state, log_dir: {folder}/logs")
-    return f"name: bench\nmodel: {MODEL}\nserved_name: smollm2\n" + "".join(f"{name}: {{{', '.join(keys)}}}\n" for name, keys in sections.items())
+JOB = """\
+name: bench
+model: {model}
+served_name: smollm2
+router: {{listen: "127.0.0.1:0"}}
+prefill: {{workers: 1}}
+decode: {{workers: 1}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
+"""
 
 
 def main():
@@ -204,12 +201,12 @@ def main():
     parser.add_argument("--c1-requests", type=int, default=4)
     parser.add_argument("--c8-requests", type=int, default=2)
     parser.add_argument("--open-requests", type=int, default=24)
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="a key of the job; the one process is not changed")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the job, as pdjob --set; the one process is not changed")
     parser.add_argument("--json", help="also write the JSON to this file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder:
         single = ["pdjob", "worker", "--role", "both", "--model", MODEL, "--set", "engine.threads=2", "--listen", "127.0.0.1:0"]
-        processes = {"single": Process(single, folder), "1p1d": Job(job_text(folder, options.set), folder)}
+        processes = {"single": Process(single, folder), "1p1d": Job(JOB.format(model=MODEL, folder=folder), folder, settings=options.set)}
         bench, results, load = Bench(processes), {}, os.getloadavg()
         for name in options.workload or WORKLOADS:
             workload = Workload(name)

@@ -1,5 +1,5 @@
-// Reads any text as a job file. Every declaration type is used. Every mistake ends in one error
-// text.
+// Reads any text as a job file, and as a setting laid over one. Every declaration type is used.
+// Every mistake ends in one error text. A file without mistakes is read again from its merged text.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -46,10 +46,20 @@ void read(ConfigReader& in, int depth) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  ConfigReader in =
-      ConfigReader::parse("job.yaml", std::string(reinterpret_cast<const char*>(data), size));
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  ConfigReader in = ConfigReader::parse("job.yaml", text);
   read(in, 0);
   const std::string errors = in.finish();
   PDJOB_CHECK(errors.empty() || (errors.starts_with("job.yaml:") && errors.back() == '\n'));
+  if (errors.empty()) {
+    ConfigReader again = ConfigReader::parse("job.yaml", in.merged_text());
+    read(again, 0);
+    PDJOB_CHECK(again.finish().empty() && again.merged_text() == in.merged_text());
+  }
+  ConfigReader set =
+      ConfigReader::parse("job.yaml", "nested: {list: [a]}\n", pdjob::settings_of({text}));
+  read(set, 0);
+  const std::string refused = set.finish();
+  PDJOB_CHECK(refused.empty() || (refused.starts_with("--set: ") && refused.back() == '\n'));
   return 0;
 }

@@ -21,7 +21,8 @@ void check_request(const openai::ApiRequest& request) {
   PDJOB_CHECK(request.messages.empty() != chat);
   PDJOB_CHECK(chat || request.prompts.empty() != request.token_prompts.empty());
   PDJOB_CHECK(request.choices >= 1 && request.choices <= limits::kChoicesMax);
-  PDJOB_CHECK(request.stop.max_tokens >= 1 && request.stop.min_tokens >= 0);
+  const bool prompt_only = request.echo || request.kind == openai::ApiKind::kEmbedding;
+  PDJOB_CHECK(request.stop.max_tokens >= (prompt_only ? 0 : 1) && request.stop.min_tokens >= 0);
   const bool nested =
       request.kind == openai::ApiKind::kSglang || request.kind == openai::ApiKind::kTokens;
   PDJOB_CHECK(request.sampling.temperature >= 0);
@@ -37,8 +38,9 @@ void check_request(const openai::ApiRequest& request) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (const auto kind : {openai::ApiKind::kChat, openai::ApiKind::kCompletion,
-                          openai::ApiKind::kSglang, openai::ApiKind::kTokens}) {
+  for (const auto kind :
+       {openai::ApiKind::kChat, openai::ApiKind::kCompletion, openai::ApiKind::kSglang,
+        openai::ApiKind::kTokens, openai::ApiKind::kEmbedding}) {
     const auto parsed = openai::parse_api_request(kind, body);
     if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
       PDJOB_CHECK(error->status == 400 && !error->message.empty());

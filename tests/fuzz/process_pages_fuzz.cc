@@ -1,12 +1,12 @@
-// What processes answer to the launcher on /metrics and /pdjob/links. A merged page is bounded, and
-// merging it again only adds the label; links are JSON.
+// What processes answer to the launcher on /metrics, /pdjob/links and /pdjob/timings. A merged page
+// is bounded, and merging it again only adds the label; links and requests are JSON.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "common/check.h"
-#include "launcher/dashboard/link_watch.h"
+#include "launcher/dashboard/process_watch.h"
 #include "launcher/metrics/merged_metrics.h"
 #include "openai/json/json_edit.h"
 
@@ -24,5 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   PDJOB_CHECK(again.text().empty() == page.empty());
   const std::string links = launcher::links_of_answer(text);
   PDJOB_CHECK(links.empty() || openai::is_valid_json(links));
+  const std::string requests = launcher::requests_of_answer(text);
+  PDJOB_CHECK(requests.empty() || openai::is_valid_json(requests));
   return 0;
 }

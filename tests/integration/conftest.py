@@ -108,11 +108,12 @@ def real_worker(role, folder, *settings):
 class Job(Process):
     """A whole job under the launcher."""
 
-    def __init__(self, config, folder, env=None):
+    def __init__(self, config, folder, env=None, settings=()):
         self.folder = pathlib.Path(folder)
         self.config = self.folder / "job.yaml"
         self.config.write_text(config)
-        super().__init__(["pdjob", "--config", str(self.config)], folder, env)
+        flags = [word for setting in settings for word in ("--set", setting)]
+        super().__init__(["pdjob", "--config", str(self.config), *flags], folder, env)
 
     def status(self):
         """Asks as `pdjob status --json` does, without a process for each question."""

@@ -1,17 +1,20 @@
 """What the command line answers to people who mistype, and to people who run one job."""
 
+import functools
 import itertools
 import json
 import os
 import pathlib
 import re
+import shutil
+import signal
 import subprocess
 import time
 
 import httpx
 import pytest
 
-from conftest import BIN, Process, eventually, running_job
+from conftest import BIN, ROOT, Job, Process, eventually, running_job
 
 
 def run(*argv, **more):
@@ -29,10 +32,59 @@ def test_a_mistyped_word_is_answered_with_the_word_that_was_meant(argv, meant):
     assert f"did you mean {meant}?" in answer.stderr
 
 
-@pytest.mark.parametrize("page", ["job-file", "headers", "metrics"])
+@functools.cache
+def help_of(*command):
+    return run(*command, "--help").stdout
+
+
+def commands(*above):
+    """Returns the words of each command that the help lists, also those below others."""
+    listed = help_of(*above).partition("\nSubcommands:\n")[2].partition("\n\n")[0]
+    for name in re.findall(r"^  ([a-z-]+) ", listed, re.MULTILINE):
+        yield [*above, name]
+        yield from commands(*above, name)
+
+
+def test_the_help_of_each_command_has_examples_with_flags_that_it_knows():
+    found = list(commands())
+    assert len(found) >= 20 and ["batch", "status"] in found
+    for command in found:
+        text = help_of(*command)
+        examples = re.findall(r"^  (pdjob .*(?:\\\n.*)*)", text.partition("Examples:\n")[2], re.MULTILINE)
+        assert examples, command
+        for example in examples:
+            words = example.split("  ")[0].split()
+            last = max(([*words[1 : 1 + n]] for n in (1, 2) if words[1 : 1 + n] in found), key=len, default=[])
+            flags = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", example.split(" | ")[0].split(" > ")[0]))
+            known = help_of(*last)
+            assert all(f"{flag} " in known or f"{flag}\n" in known for flag in flags), (example, flags)
+
+
+def test_the_manual_page_has_each_command_and_is_plain_to_its_formatter():
+    page = run("reference", "man")
+    assert page.returncode == 0 and page.stdout.startswith(".TH PDJOB 1 ")
+    for command in commands():
+        assert f".SS pdjob {' '.join(command)}\n".replace("-", "\\-") in page.stdout
+    assert "decode.workers" in page.stdout and "spec\\-fd" not in page.stdout
+    for formatter in (["groff", "-man", "-ww", "-z", "-Tutf8"], ["mandoc", "-Tlint", "-Wwarning"]):
+        if shutil.which(formatter[0]):
+            read = subprocess.run(formatter, input=page.stdout, capture_output=True, text=True, timeout=60)
+            assert read.returncode == 0 and read.stdout + read.stderr == "", read
+
+
+@pytest.mark.parametrize("page", ["job-file", "headers", "api", "metrics"])
 def test_each_reference_page_is_markdown_with_tables(page):
     answer = run("reference", page)
     assert answer.returncode == 0 and answer.stdout.startswith("# ") and "\n|---|" in answer.stdout
+
+
+def test_the_reference_has_every_field_that_a_parser_reads():
+    listed = run("reference", "api").stdout
+    reads = re.compile(r'(?:->|\.)(?:boolean|integer|number|text|list|object|find|is_null|only|unsupported)\(\s*"(\w+)"')
+    parsers = [ROOT / "openai" / f"{name}.cc" for name in ("openai", "openai_prompt", "openai_sampling", "openai_embedding", "sglang_request", "tokens_request")]
+    names = {name for parser in parsers for name in reads.findall(parser.read_text())}
+    assert len(names) > 60
+    assert [name for name in sorted(names) if f"`{name}`" not in listed and f".{name}`" not in listed] == []
 
 
 def test_status_shows_the_only_job_without_being_told_its_name(tmp_path):
@@ -65,10 +117,12 @@ def test_top_shows_what_happens_while_a_request_runs(tmp_path):
                         assert httpx.post(job.url + "/v1/completions", json=body, timeout=60).status_code == 200
                     pages += 1
                     rows = [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
-                    rows += [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
+                    for _ in range(2):  # The tables of processes and of links.
+                        rows += [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
                 assert pages < 60, rows
                 assert rows[0] == f"job {job.status()['job']}: ready, {job.url}" and rows[2].startswith("NAME ")
-                assert [row.split()[0] for row in rows[3:]] == ["router-0", "prefill-0", "decode-0"]
+                assert [row.split()[0] for row in rows[3:6]] == ["router-0", "prefill-0", "decode-0"]
+                assert rows[6].startswith("KV LINK") and rows[7].startswith("prefill-0 > decode-0  shm  open ") and len(rows) == 8
             finally:
                 top.terminate()
 
@@ -96,6 +150,47 @@ def test_paths_of_a_job_file_start_at_its_own_folder(tmp_path):
     (tmp_path / "jobs" / "job.yaml").write_text("name: here\nmodel: models/m.gguf\nrouter: {listen: '127.0.0.1:0'}\n")
     answer = run("plan", "--config", "jobs/job.yaml", cwd=tmp_path)
     assert answer.returncode == 2 and "not found: no file jobs/models/m.gguf\n" in answer.stderr, answer.stderr
+
+
+SMALL_JOB = """\
+name: small
+engine: {{kind: fake}}
+decode: {{workers: 1}}
+router: {{listen: '127.0.0.1:0'}}
+launcher: {{state_dir: {folder}/state, orphan_timeout: 60s}}
+"""
+
+
+def test_a_setting_wins_over_the_file_and_has_its_errors(tmp_path):
+    config = tmp_path / "job.yaml"
+    config.write_text(SMALL_JOB.format(folder=tmp_path))
+    planned = run("plan", "--config", str(config), "--set", "decode.workers=2", "--set", "decode.engine.sequences=3", "--json")
+    assert planned.returncode == 0 and "decode-1" in planned.stdout, planned.stderr
+    assert "decode-1" not in run("plan", "--config", str(config), "--json").stdout
+    for argv in (["plan", "--config", str(config)], ["--config", str(config)], ["batch", "--config", str(config)], ["worker", "--model", "x"]):
+        refused = run(*argv, "--set", "decode.workres=2", "--set", "decode.workers=0", "--set", "engine.env=[HF_TOKEN=abc]")
+        assert refused.returncode == 2 and refused.stdout == ""
+        assert "--set: decode.workres: unknown key, did you mean workers?\n    decode.workres=2\n           ^\n" in refused.stderr, refused.stderr
+        assert "--set: decode.workers: must be 1..2047, got 0\n    decode.workers=0\n                   ^\n" in refused.stderr
+        assert "--set: engine.env: looks like a secret" in refused.stderr and "abc" not in refused.stderr
+    assert run("plan", "--set", "decode.workers=2").returncode == 2, "it needs --config"
+
+
+def test_the_same_command_with_its_settings_adopts_the_job(tmp_path):
+    text = SMALL_JOB.format(folder=tmp_path)
+    job = Job(text, tmp_path, settings=["decode.workers=2"])
+    try:
+        before = {name: process["pid"] for name, process in job.wait_ready().processes().items()}
+        assert set(before) == {"router-0", "prefill-0", "decode-0", "decode-1"}
+        job.stop(signal.SIGKILL)
+        other = run("--config", str(job.config))
+        assert other.returncode == 2 and "its job file was another one, or had other settings" in other.stderr
+        job = Job(text, tmp_path, settings=["decode.workers=2"])
+        assert {name: process["pid"] for name, process in job.wait_ready().processes().items()} == before
+    finally:
+        job.stop()
+        stopped = run("stop", "--config", str(job.config))  # Also what a launcher left behind.
+    assert stopped.returncode in (0, 1)
 
 
 VLLM_JOB = """

@@ -56,6 +56,41 @@ def test_links_show_what_has_moved(job, admin):
     eventually(moved, 30, "links of the decode worker")
 
 
+def test_requests_show_where_their_time_went(job, admin):
+    secret = "my secret words"
+    for stream, name in ((True, None), (False, secret)):
+        body = {"model": "smollm2", "prompt": secret, "max_tokens": 8, "stream": stream}
+        headers = {"x-request-id": name} if name else {}
+        assert httpx.post(job.url + "/v1/completions", json=body, headers=headers, timeout=60).status_code == 200
+    assert httpx.post(job.url + "/v1/completions", json={"model": "nobody", "prompt": "x"}, timeout=60).status_code == 404
+
+    def shown():
+        page = httpx.get(admin + "/requests")  # The first look has nothing yet.
+        requests = [each for router in page.json()["routers"] for each in router["requests"]]
+        return (page.text, requests) if any(each["outcome"] == "client_error" for each in requests) else None
+
+    eventually(shown, 30, "the requests are shown")
+    text, requests = shown()
+    assert secret not in text, "no words of clients"
+    refused, whole, streamed = requests[:3]
+    assert refused["outcome"] == "client_error" and refused["decode"] == "" and refused["prefill_us"] == refused["decode_us"] == 0
+    for each in (whole, streamed):
+        assert each["outcome"] == "ok" and each["prefill"] == "prefill-0" and each["decode"] == "decode-0" and each["attempts"] == 1
+        assert each["prefill_us"] > 0 and each["kv_us"] > 0 and each["decode_us"] > 0 and each["status"] == 200
+    assert streamed["stream"] and streamed["request_id"].startswith("req-") and whole["request_id"] == ""
+    # Only the launcher's key opens the router's page. Probes are not in it.
+    assert httpx.get(job.url + "/pdjob/timings").status_code == 404
+    assert httpx.get(job.url + "/pdjob/timings", headers={"Authorization": "Bearer x"}).status_code == 404
+
+
+def test_the_history_goes_on_while_nobody_looks(admin):
+    def points():
+        return httpx.get(admin + "/history").json()["points"]
+
+    eventually(lambda: len(points()) >= 3, 30, "a point for each second")
+    assert all(len(point) == 4 for point in points())
+
+
 def test_one_page_and_one_list_have_the_metrics_of_all_processes(job, admin):
     """What Prometheus reads: the list of targets, each target, and the page of the whole job."""
     names = set(job.processes()) | {"launcher"}

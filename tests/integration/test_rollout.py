@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -15,7 +16,7 @@ import urllib.request
 
 import pytest
 
-from conftest import MODEL, Process, assert_idle, eventually, running_job
+from conftest import BIN, MODEL, Process, assert_idle, eventually, running_job
 from gguf_weights import swap_layers
 
 PROMPT = "The capital of France is a city that"
@@ -71,10 +72,10 @@ def versions(job):
     return {worker["name"]: worker["weight_version"] for worker in fleet(job)["workers"]}
 
 
-def complete(url, stream=False, tokens=TOKENS, prompt=PROMPT):
+def complete(url, stream=False, tokens=TOKENS, prompt=PROMPT, headers=()):
     """Returns the text of a greedy completion."""
     body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": stream, "ignore_eos": True}
-    request = urllib.request.Request(url + "/v1/completions", data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+    request = urllib.request.Request(url + "/v1/completions", data=json.dumps(body).encode(), headers={"Content-Type": "application/json", **dict(headers)})
     with urllib.request.urlopen(request, timeout=180) as reply:
         if not stream:
             return json.loads(reply.read())["choices"][0]["text"]
@@ -309,7 +310,7 @@ def test_a_router_that_is_killed_while_the_fleet_is_paused_stays_closed(job):
     assert waiting
 
 
-def test_two_pairs_over_tcp_take_orders_at_an_address_of_their_own(weights, texts):
+def test_two_pairs_over_tcp_and_one_that_joins_take_orders_at_an_address_of_their_own(weights, texts):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -325,3 +326,7 @@ def test_two_pairs_over_tcp_take_orders_at_an_address_of_their_own(weights, text
             assert len({worker["digest"] for worker in told["workers"]}) == 1 and told["workers_serving"] == 4
             for _ in range(4):
                 assert complete(job.url) == texts["b"]
+            subprocess.run([BIN, "scale", "decode=3", "--config", str(job.config)], check=True, timeout=120)
+            told = call(job, "GET", "/v1/rl/fleet", url=f"http://{address}")[1]
+            assert {worker["weight_version"] for worker in told["workers"]} == {"update-1"} and told["workers_serving"] == 5, told
+            assert complete(job.url, headers={"x-pdjob-pin-decode": "decode-2"}) == texts["b"]

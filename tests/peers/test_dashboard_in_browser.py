@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import signal
 import sys
 import tempfile
@@ -90,9 +91,18 @@ def process(name, role, load=None, **fields):
             "restarts": 0, "crashes": 0, "hangs": 0, "last_exit": "", "seconds_in_state": 5, "load": {**counts, **(load or {})}, **fields}
 
 
-def answers(processes, links=(), explain="", job="made-up"):
+def request(number, queue=1, prefill=20, kv=2, decode=60, **fields):
+    """Phases are milliseconds."""
+    phases = {"queue_us": 1000 * queue, "prefill_us": 1000 * prefill, "kv_us": 1000 * kv, "decode_us": 1000 * decode}
+    return {"number": number, "request_id": f"req-{number}", "tenant": "", "prefill": "prefill-0", "decode": "decode-0", "attempts": 1, "status": 200,
+            "outcome": "ok", "stream": True, "ended_at": 1_700_000_000 + number, **phases, **fields}
+
+
+def answers(processes, links=(), explain="", job="made-up", requests=(), points=()):
     status = {"job": job, "state": "ready", "url": "http://127.0.0.1:1", "model": "m", "launcher_pid": 1, "waiting_for": "", "processes": processes}
-    return {"/status": json.dumps(status), "/links": json.dumps({"workers": list(links)}), "/explain": explain}
+    return {"/status": json.dumps(status), "/links": json.dumps({"workers": list(links)}), "/explain": explain,
+            "/requests": json.dumps({"routers": [{"name": "router-0", "engine_id": "router-0.n.1", "requests": list(requests)}]}),
+            "/history": json.dumps({"interval_ms": 1000, "points": list(points)})}
 
 
 def test_a_worker_killed_on_screen(job, open_page):
@@ -113,6 +123,9 @@ def test_a_worker_killed_on_screen(job, open_page):
         until(page, "parseFloat(document.querySelector('#t-moved').textContent) > 0")
         until(page, "parseFloat(document.querySelector('#t-tokens').textContent) > 0")
         assert page.locator("#state").text_content() == "ready"
+        until(page, "document.querySelectorAll('#requests details').length > 2")
+        bar = page.locator("#requests .waterfall").first.get_attribute("aria-label")
+        assert re.search(r"prefill [0-9.]+ m?s, kv [0-9.]+ m?s, decode [0-9.]+ m?s$", bar), bar
         shot(page, "serving")
         os.kill(job.processes()["decode-1"]["pid"], signal.SIGKILL)
         card = "[...document.querySelectorAll('.card')].find((each) => each.firstChild.textContent === 'decode-1')"
@@ -163,12 +176,51 @@ CONTRAST = """() => {
 }"""
 
 
+BARS = """() => {
+  const light = (color) => {
+    const [r, g, b] = color.match(/[0-9.]+/g).slice(0, 3).map((part) => { part /= 255; return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4; });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const card = light(getComputedStyle(document.querySelector('#requests')).backgroundColor);
+  return [...document.querySelectorAll('.waterfall i, #legend i')].map((each) => light(getComputedStyle(each).backgroundColor))
+    .map((own) => (Math.max(own, card) + 0.05) / (Math.min(own, card) + 0.05));
+}"""
+
+
+def test_requests_are_bars_that_keys_open(open_page, job):
+    shown = [request(n, prefill=10 * n, decode=100) for n in range(1, 60)] + [request(99, queue=9000, prefill=0, kv=0, decode=0, outcome="refused", status=0)]
+    page = open_page(job.admin, answers=answers([process("d", "decode")], requests=shown, points=[[20_000, 5_000, 1, 100]] * 300))
+    assert "max 20.0 ms" in page.locator("#chart-ttft b").text_content(), "the charts begin with the launcher's history"
+    assert page.locator("#requests li").count() == 40
+    first = page.locator("#requests summary").nth(1)
+    assert first.text_content().startswith("#59") and first.locator(".waterfall").get_attribute("aria-label") == \
+        "queue 1.0 ms, prefill 590 ms, kv 2.0 ms, decode 100 ms"
+    assert page.locator("#requests summary").first.text_content().startswith("refused")
+    # The bar of a longer request is longer, and its parts are as long as its phases.
+    widths = page.evaluate("[...document.querySelectorAll('#requests .waterfall')].slice(0, 2).map((each) => each.getBoundingClientRect().width)")
+    assert widths[0] > 10 * widths[1]
+    first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#requests dl").nth(1).is_visible() and "prefill-0" in page.locator("#requests dl").nth(1).text_content()
+    page.wait_for_timeout(2500)
+    assert page.locator("#requests dl").nth(1).is_visible(), "it stays open while the page looks again"
+    page.locator("#slowest").click()
+    assert page.locator("#requests li").count() == 16 and page.locator("#slowest").get_attribute("aria-pressed") == "true"
+    assert page.locator("#requests summary").nth(1).text_content().startswith("#59")
+    shot(page, "requests")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_the_contrast_of_wcag_aa(open_page, job, scheme):
     shown = [process("router-0", "router"), process("p", "prefill"), process("d", "decode", state="backoff", last_exit="signal 9 (SIGKILL)"),
              process("e", "decode", state="starting"), process("f", "decode", suspected=True)]
-    page = open_page(job.admin, scheme=scheme, answers=answers(shown, explain="d died: signal 9 (SIGKILL)\n"))
+    requests = [request(1), request(2, outcome="worker_error", status=502, tenant="blue")]
+    page = open_page(job.admin, scheme=scheme, answers=answers(shown, explain="d died: signal 9 (SIGKILL)\n", requests=requests))
     page.locator(".card").nth(2).click()
+    page.locator("#requests summary").first.click()
+    # Bars are no text: 3 to 1 is enough for them.
+    bars = page.evaluate(BARS)
+    assert len(bars) == 4 * 2 + 4 and min(bars) >= 3, bars
     page.evaluate("document.querySelector('#trouble').textContent = 'The launcher does not answer'")
     found = page.evaluate(CONTRAST)
     assert len(found) > 60
@@ -180,11 +232,13 @@ def test_names_from_the_job_are_text(open_page, job):
     evil = "<img src=x onerror=\"document.title='stolen'\"><script>document.title='stolen'</script>"
     shown = [process(evil, "prefill", last_exit=evil, node=evil), process("d", "decode")]
     links = [{"name": "d", "engine_id": "d.n.1", "links": [{"peer": evil + ".n.1", "transport": evil, "direction": "receives", "state": evil, "bytes": 1}]}]
-    page = open_page(job.admin, answers=answers(shown, links, evil + "\n", job=evil))
+    requests = [{**request(1), "tenant": evil, "prefill": evil, "decode": evil, "request_id": evil, "outcome": evil}]
+    page = open_page(job.admin, answers=answers(shown, links, evil + "\n", job=evil, requests=requests))
     page.locator(".card").nth(1).click()
     page.wait_for_timeout(500)
     assert page.evaluate("document.querySelectorAll('main img, main script, header img, header script').length") == 0
     assert evil in page.locator("#rows").text_content() and evil in page.locator("#news").text_content()
+    assert page.locator("#requests").text_content().count(evil) >= 3
     assert evil in page.locator("#detail").text_content() and "stolen" not in page.title().replace(evil, "")
 
 

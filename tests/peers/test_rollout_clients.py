@@ -1,4 +1,4 @@
-"""Trainers' client libraries, unmodified, against a rollout job: SkyRL, prime-rl's renderers, the OpenAI client, SGLang's decoder, SGLang's router."""
+"""Trainers' client libraries, unmodified, against a rollout job: SkyRL, prime-rl's renderers, the OpenAI client, SGLang's decoder, the routers of SGLang and vLLM."""
 
 import contextlib
 import json
@@ -18,7 +18,8 @@ from conftest import CACHE, MODEL, Process, eventually, running_job  # noqa: E40
 from gguf_weights import swap_layers  # noqa: E402
 
 PYTHON = CACHE / "peers/rollout-clients/bin/python"
-ROUTER = CACHE / "peers/sglang-router/bin/sglang-router"
+SGLANG_ROUTER = CACHE / "peers/sglang-router/bin/sglang-router"
+VLLM_ROUTER = CACHE / "peers/vllm-router/bin/vllm-router"
 PROMPT = [1, 4093, 253, 655, 28, 665, 436, 253, 2429, 1431, 30, 378]
 TOKENS = 12
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no clients at {PYTHON}: run ./dev test")
@@ -102,20 +103,36 @@ def test_skyrl_samples_pauses_and_goes_on_with_new_weights(job, expected):
 
 def test_sglangs_router_in_front_passes_versions_on(job, expected, tmp_path):
     use(job, "b", "behind")
-    words = [str(ROUTER), "launch", "--worker-urls", job.url, "--host", "127.0.0.1", "--policy", "round_robin", "--worker-startup-check-interval", "1"]
-    ports = [free_port() for _ in range(2)]
-    log = open(tmp_path / "router.log", "wb")
-    router = subprocess.Popen([*words, "--port", str(ports[0]), "--prometheus-host", "127.0.0.1", "--prometheus-port", str(ports[1])], stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{ports[0]}"
-    try:
-        eventually(lambda: ready(url), 60, "the router is ready")
+    with router_in_front([str(SGLANG_ROUTER), "launch"], job, tmp_path) as url:
         reply = generate(url)
-        assert reply["output_ids"] == expected["b"]
-        assert reply["meta_info"]["weight_versions"] == [{"version": "behind", "start": 0, "end": TOKENS}]
-    finally:
-        router.kill()
-        router.wait()
-        log.close()
+    assert reply["output_ids"] == expected["b"]
+    assert reply["meta_info"]["weight_versions"] == [{"version": "behind", "start": 0, "end": TOKENS}]
+
+
+def test_vllms_router_in_front_passes_versions_on(job, expected, tmp_path):
+    use(job, "b", "behind")
+    asked = {"prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    with router_in_front([str(VLLM_ROUTER)], job, tmp_path) as url:
+        reply = httpx.post(url + "/v1/completions", json={"model": "smollm2", **asked}, timeout=120)
+    assert reply.status_code == 200, reply.text
+    choice = reply.json()["choices"][0]
+    assert choice["token_ids"] == expected["b"]
+    assert choice["weight_versions"] == [{"version": "behind", "start": 0, "end": TOKENS}]
+
+
+@contextlib.contextmanager
+def router_in_front(words, job, folder):
+    ports = [free_port() for _ in range(2)]
+    words = [*words, "--worker-urls", job.url, "--host", "127.0.0.1", "--policy", "round_robin", "--worker-startup-check-interval", "1"]
+    with open(folder / "router.log", "wb") as log:
+        router = subprocess.Popen([*words, "--port", str(ports[0]), "--prometheus-host", "127.0.0.1", "--prometheus-port", str(ports[1])], stdout=log, stderr=log)
+        url = f"http://127.0.0.1:{ports[0]}"
+        try:
+            eventually(lambda: ready(url), 60, "the router is ready")
+            yield url
+        finally:
+            router.kill()
+            router.wait()
 
 
 def ready(url):

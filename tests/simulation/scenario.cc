@@ -52,6 +52,7 @@ void read(ConfigReader& in, Scenario& to) {
     share(job, "lasts", to.lasts, "Jobs whose processes outlive their launcher.");
     share(job, "scales", to.scales, "Jobs whose groups change their size by themselves.");
     share(job, "stragglers", to.stragglers, "Jobs whose slow workers are replaced.");
+    share(job, "slow_steps", to.slow_steps, "Jobs whose engines take 20 ms for a step.");
   });
   in.section("load", {"What clients send."}, [&](ConfigReader& load) {
     read(load, "requests", to.requests, "Requests.");

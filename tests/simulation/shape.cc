@@ -148,6 +148,9 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
     shape.zero_after =
         random.chance(0.4) ? milliseconds(1000 + random.below(3000)) : milliseconds(0);
   }
+  if (scenario.slow_steps > 0 && random.chance(scenario.slow_steps)) {
+    shape.step_time.fixed = milliseconds(20);
+  }
   if (scenario.stragglers > 0 && random.chance(scenario.stragglers)) {
     shape.stragglers = {.factor = 3, .after = seconds(2)};
   }

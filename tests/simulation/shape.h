@@ -7,6 +7,7 @@
 #include "launcher/plan/scaling_config.h"
 #include "router/config/router_config.h"
 #include "tests/simulation/scenario.h"
+#include "tests/simulation/step_time.h"
 #include "tests/simulation/workload.h"
 #include "worker/core/worker_core.h"
 
@@ -20,6 +21,7 @@ struct Shape {
   uint32_t prefill_workers = 1;
   uint32_t decode_workers = 1;
   uint32_t both_workers = 0;
+  StepTime step_time;
   uint32_t chunk_tokens = 8;
   uint32_t requests_queued = 256;
   bool prefix_cache = true;

@@ -55,6 +55,12 @@ class SimEngine final : public engine::Engine {
   std::span<const float> logits(SequenceId sequence) const override {
     return reads_rows_ ? inner_->logits(sequence) : std::span(flat_logits_);
   }
+  std::span<const float> logits_at(SequenceId sequence, uint32_t index) const override {
+    return inner_->logits_at(sequence, index);
+  }
+  std::span<const float> hidden_at(SequenceId sequence, uint32_t index) const override {
+    return inner_->hidden_at(sequence, index);
+  }
   uint32_t length(SequenceId sequence) const override { return inner_->length(sequence); }
   Status reserve(SequenceId sequence, uint32_t rows) override;
   Status fork(SequenceId from, SequenceId to) override { return inner_->fork(from, to); }

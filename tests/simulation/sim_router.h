@@ -73,7 +73,7 @@ class SimRouter final : public SimMember {
   }
   std::string busy_with() const override {
     const size_t requests = core().requests_alive();
-    const size_t exchanges = api_->server().exchanges_alive();
+    const size_t exchanges = api_->server().replies_alive();
     return requests + exchanges == 0 ? ""
                                      : " " + std::to_string(requests) + " requests " +
                                            std::to_string(exchanges) + " exchanges";

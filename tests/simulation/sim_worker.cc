@@ -188,7 +188,7 @@ std::string SimWorker::busy_with() const {
   name(stats.offers_alive, "offers");
   name(stats.fetches_alive, "fetches");
   name(stats.waits_alive, "waits");
-  name(server_->exchanges_alive(), "exchanges");
+  name(server_->replies_alive(), "exchanges");
   name(load.requests_running, "requests running");
   name(load.requests_queued, "requests queued");
   name(load.kv_rows_used, "rows used");

@@ -190,6 +190,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   // The trainer's next order.
   void train(uint64_t target);
   void give_order(net::OrderAsked order);
+  void pass_order(const net::OrderAsked& order);
   // The trainer has left: the fleet opens as soon as it can.
   void end_pauses();
   void check_weights(const router::Router& router);
@@ -203,6 +204,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   }
   void note(const launcher::Event& event, const std::vector<launcher::Effect>& effects);
   void save_ledger();
+  void write_ledger();
   // The launcher will die, or dies: between two steps, before or after one of its writes, or in the
   // midst of what it sends.
   void doom(uint64_t how);
@@ -304,6 +306,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   std::optional<launcher::JobRunnerOptions> job_options_;  // Of each launcher, less its record.
   std::unique_ptr<launcher::JobRunner> job_;               // Null: its launcher is dead. Or else:
   std::optional<launcher::JobRollout> rollout_;            // If a trainer gives orders.
+  std::vector<net::OrderAsked> orders_waiting_;  // As routers keep them for the next launcher.
   uint64_t orders_ = 0;
   std::unique_ptr<SimHands> hands_;
   std::vector<router::StaticWorker> by_hand_;  // What the router is told of them.
@@ -507,12 +510,21 @@ void SimWorld::run_job(const launcher::JobRunnerOptions& options) {
             .timing = {.prepare_timeout = seconds(2),
                        .quiesce_timeout = seconds(2),
                        .apply_timeout = seconds(8)},
-            .record = {},
-            .launcher = 0,
+            .record = ledger_.rollout,
+            .launcher = ledger_.launcher,
             .say = [this](const std::string& line) { trace_.line(now(), "launcher", line); },
-            .keep = [](const launcher::RolloutRecord&) {}});
+            .keep =
+                [this](const launcher::RolloutRecord& record) {
+                  ledger_.rollout = record;
+                  if (shape_.lasts && launcher_->alive()) {
+                    write_ledger();
+                  }
+                }});
   }
   launcher_->post([this] { job_->start(control_.serve(*launcher_, *job_, ledger_.launcher)); });
+  for (const net::OrderAsked& order : std::exchange(orders_waiting_, {})) {
+    pass_order(order);
+  }
 }
 
 void SimWorld::start_by_hand() {
@@ -597,6 +609,7 @@ std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order)
       SimWorkerOptions{
           .spec = order.spec,
           .engine = role == net::Role::kPrefill ? shape_.prefill_engine : shape_.engine,
+          .step_time = shape_.step_time,
           .requests_queued = shape_.requests_queued,
           .shared_kv = shape_.shared_kv,
           .two_hop = shape_.two_hop,
@@ -729,6 +742,10 @@ void SimWorld::note(const launcher::Event& event, const std::vector<launcher::Ef
 
 void SimWorld::save_ledger() {
   take(ledger_, job());
+  write_ledger();
+}
+
+void SimWorld::write_ledger() {
   const bool saved = ledger_disk_.save(ledger_);
   invariants_.expect(saved, "the launcher is the last one, but");
   if (disk_.crashed()) {
@@ -737,7 +754,7 @@ void SimWorld::save_ledger() {
 }
 
 void SimWorld::doom(uint64_t how) {
-  if (!launcher_->alive()) {
+  if (!launcher_->alive() || !shape_.lasts) {
     return;
   }
   Random random(how);
@@ -786,6 +803,7 @@ void SimWorld::bury() {
   http_.forget(*launcher_);
   scaling_.reset();
   stragglers_.reset();
+  rollout_.reset();
   job_.reset();
   merged_.reset();
   const Duration away = milliseconds(random_.below(random_.chance(0.3) ? 4000 : 300));
@@ -969,6 +987,10 @@ void SimWorld::train(uint64_t target) {
 
 void SimWorld::give_order(net::OrderAsked order) {
   order.id = ++orders_;
+  launcher_->alive() ? pass_order(order) : orders_waiting_.push_back(order);
+}
+
+void SimWorld::pass_order(const net::OrderAsked& order) {
   launcher_->post([this, order] { rollout_->order({.peer = "", .id = order.id}, order); });
 }
 
@@ -976,7 +998,7 @@ void SimWorld::end_pauses() {
   if (finished_ > 0) {
     return;
   }
-  if (rollout_->core().record().paused) {
+  if (rollout_ && rollout_->core().record().paused) {
     give_order({.kind = net::OrderKind::kResume});
   }
   loop_.after(milliseconds(500), [this] { end_pauses(); });
@@ -1088,7 +1110,7 @@ void SimWorld::heal() {
   if (launcher_->alive()) {
     disk_.kill([] {});  // It does not crash any more.
   }
-  if (rollout_) {
+  if (shape_.rollout) {
     end_pauses();
   }
   if (agents_) {

@@ -27,6 +27,12 @@ std::variant<KvMode, openai::ApiError> kv_mode(const openai::ApiRequest& request
     return openai::invalid_request(
         "one hand-over is one prompt: send several prompts without kv_transfer_params", field);
   }
+  if (request.scores_prompt()) {
+    return openai::invalid_request(
+        "a prompt whose logprobs are asked is computed by one worker: send it without "
+        "kv_transfer_params, or without echo or logprobs",
+        field);
+  }
   if (kv.do_remote_decode) {
     if (role != net::Role::kPrefill) {
       return openai::invalid_request(std::string("this is a ") + net::to_string(role) +
@@ -61,6 +67,9 @@ const char* prompt_field(const openai::ApiRequest& request) {
   if (request.kind == openai::ApiKind::kTokens) {
     return "token_ids";
   }
+  if (request.kind == openai::ApiKind::kEmbedding) {
+    return "input";
+  }
   return "prompt";
 }
 const char* limit_field(const openai::ApiRequest& request) {
@@ -89,6 +98,9 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
   if (const auto mode = kv_mode(request, role_); std::holds_alternative<openai::ApiError>(mode)) {
     return std::get<openai::ApiError>(mode);
   }
+  if (auto error = wrong_with_embedding(request)) {
+    return error;
+  }
   size_t bytes_all = 0;
   for (const std::string& text : request.prompts) {
     bytes_all += text.size();
@@ -97,11 +109,16 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
                       prompt_field(request));
     }
   }
+  size_t tokens_all = 0;
   for (const auto& tokens : request.token_prompts) {
     bytes_all += tokens.size() * sizeof(Token);
+    tokens_all += tokens.size();
     if (tokens.size() >= engine_.config().tokens_per_sequence) {
       return too_long("the prompt has " + std::to_string(tokens.size()), prompt_field(request));
     }
+  }
+  if (auto error = too_many_logprobs(request, tokens_all)) {
+    return error;
   }
   size_t chat_bytes = 0;
   for (const openai::ApiMessage& message : request.messages) {
@@ -127,6 +144,44 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
   return std::nullopt;
 }
 
+std::optional<openai::ApiError> GenerationMaker::wrong_with_embedding(
+    const openai::ApiRequest& request) const {
+  if (request.kind != openai::ApiKind::kEmbedding) {
+    return std::nullopt;
+  }
+  const engine::ModelFacts& facts = engine_.facts();
+  if (facts.embedding_dim == 0 || facts.pooling == engine::Pooling::kNone) {
+    return openai::invalid_request("the model `" + facts.name +
+                                       "` makes no embeddings: it pools neither the mean of its "
+                                       "tokens nor the last one",
+                                   "model");
+  }
+  if (request.dimensions > facts.embedding_dim) {
+    return openai::invalid_request(
+        "embeddings of this model have " + std::to_string(facts.embedding_dim) + " dimensions",
+        "dimensions");
+  }
+  return std::nullopt;
+}
+
+std::optional<openai::ApiError> GenerationMaker::too_many_logprobs(
+    const openai::ApiRequest& request, size_t prompt_tokens) {
+  // An event of a stream must fit into the queue to its client.
+  const size_t most = request.stream ? limits::kCumulativeLogprobsMax : limits::kPromptLogprobsMax;
+  const size_t each =
+      (1 + static_cast<size_t>(std::max(0, request.sampling.logprobs))) * request.choices;
+  if (!request.scores_prompt() || prompt_tokens * each <= most) {
+    return std::nullopt;
+  }
+  return openai::invalid_request("with echo, a reply has at most " + std::to_string(most) +
+                                     " logprobs of prompts, but this one would have " +
+                                     std::to_string(prompt_tokens * each) + ": " +
+                                     std::to_string(prompt_tokens) +
+                                     " tokens, times choices, times one and `logprobs`" +
+                                     "; send fewer prompts at a time, or do not stream",
+                                 "logprobs");
+}
+
 std::variant<GenerationRequest, openai::ApiError> GenerationMaker::make(
     openai::ApiRequest& request, size_t index, uint64_t seed,
     const std::shared_ptr<const engine::CompiledGrammar>& grammar) const {
@@ -141,8 +196,15 @@ std::variant<GenerationRequest, openai::ApiError> GenerationMaker::make(
   GenerationRequest generation{.prompt = std::move(std::get<0>(prompt)),
                                .stop = request.stop,
                                .ignore_eos = request.sampling.ignore_eos,
+                               .prompt_only = request.stop.max_tokens == 0,
                                .shares_prompt = request.cache_salt.empty(),
                                .kv = std::get<KvMode>(mode)};
+  if (request.kind == openai::ApiKind::kEmbedding) {
+    generation.reading = PromptReading::kEmbedding;
+  } else if (request.scores_prompt()) {
+    generation.reading = PromptReading::kLogprobs;
+    generation.prompt_alternatives = static_cast<uint32_t>(request.sampling.logprobs);
+  }
   if (auto error = open_choices(request, seed, grammar, generation)) {
     return *std::move(error);
   }
@@ -274,10 +336,10 @@ std::variant<std::string, openai::ApiError> GenerationMaker::detokenize(
   return text;
 }
 
-std::string GenerationMaker::text_of(const std::vector<Token>& prompt) const {
+std::string GenerationMaker::text_of(const std::vector<Token>& prompt, bool render_special) const {
   std::string text;
   for (const Token token : prompt) {
-    text += engine_.vocabulary().piece(token, /*render_special=*/false);
+    text += engine_.vocabulary().piece(token, render_special);
   }
   return text;
 }
@@ -339,6 +401,10 @@ std::optional<openai::ApiError> GenerationMaker::open_choices(
   // The single token of an offered prompt is vLLM's convention and is never shown. The decode
   // worker samples from the logits itself.
   const uint32_t choices = offered ? 1 : request.choices;
+  if (generation.prompt_only) {
+    generation.samplers.resize(choices);
+    return std::nullopt;
+  }
   for (uint32_t choice = 0; choice < choices; ++choice) {
     SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;
     params.seed = seed + choice;

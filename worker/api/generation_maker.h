@@ -28,6 +28,10 @@ class GenerationMaker {
   // for a request of any length.
   std::optional<openai::ApiError> check(const openai::ApiRequest& request) const;
 
+  // The error of a request whose reply would have too many logprobs of so many tokens of prompts.
+  static std::optional<openai::ApiError> too_many_logprobs(const openai::ApiRequest& request,
+                                                           size_t prompt_tokens);
+
   static size_t prompts(const openai::ApiRequest& request);
   // Makes the generation of one prompt. The caller adds an id, a deadline, and the id of a transfer
   // that the request leaves open. Choice c is sampled with `seed` + c. The prompt is moved out of
@@ -45,10 +49,12 @@ class GenerationMaker {
       const std::vector<openai::ApiTool>& tools) const;
   // The bytes of these tokens.
   std::variant<std::string, openai::ApiError> detokenize(const std::vector<Token>& tokens) const;
-  // The text of a prompt that a reply echoes.
-  std::string text_of(const std::vector<Token>& prompt) const;
+  // The text of a prompt that a reply echoes. Beside logprobs it is all its tokens' texts, so that
+  // offsets into it are right.
+  std::string text_of(const std::vector<Token>& prompt, bool render_special) const;
 
  private:
+  std::optional<openai::ApiError> wrong_with_embedding(const openai::ApiRequest& request) const;
   std::variant<std::vector<Token>, openai::ApiError> take_prompt(openai::ApiRequest& request,
                                                                  size_t index) const;
   // The tokens of a prompt that must fit. A text that is much too long is refused after tokenizing

@@ -99,12 +99,7 @@ void OpenaiApi::start_draining(std::function<void()> prepared) {
   }
 }
 
-void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
-  struct Route {
-    std::string_view path;
-    std::string_view method;
-    void (*handle)(OpenaiApi&, net::ExchangeId, net::HttpRequest&);
-  };
+std::span<const OpenaiApi::Route> OpenaiApi::route_table() {
   static constexpr Route kRoutes[] = {
       {"/v1/chat/completions", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
@@ -126,6 +121,10 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_generate(i, openai::ApiKind::kCompletion, r);
        }},
+      {"/v1/embeddings", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.on_generate(i, openai::ApiKind::kEmbedding, r);
+       }},
       {"/abort_request", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_abort(i, openai::AbortForm::kSglang, r);
@@ -138,6 +137,8 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) { api.on_tokenize(i, r); }},
       {"/detokenize", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) { api.on_detokenize(i, r); }},
+      {"/tokenizer_info", "GET",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_tokenizer_info(i); }},
       {"/v1/models", "GET",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_models(i); }},
       {"/health", "GET",
@@ -153,11 +154,24 @@ void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
       {"/pdjob/kv_events", "GET",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.kv_watch_->subscribe(i); }},
   };
+  return kRoutes;
+}
+
+std::vector<std::pair<std::string_view, std::string_view>> OpenaiApi::routes() {
+  std::vector<std::pair<std::string_view, std::string_view>> routes = {
+      {"DELETE", "/pdjob/transfers/ID"}};
+  for (const Route& route : route_table()) {
+    routes.emplace_back(route.method, route.path);
+  }
+  return routes;
+}
+
+void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
     return on_release(id, request.path.substr(kTransfers.size()));
   }
   const Route* other = nullptr;
-  for (const Route& route : kRoutes) {
+  for (const Route& route : route_table()) {
     if (route.path == request.path && route.method == request.method) {
       return route.handle(*this, id, request);
     }
@@ -391,6 +405,7 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
       .choices_per_prompt = choices_per_prompt,
       .choices_left = choices,
       .stream = request.stream,
+      .embeds = request.kind == openai::ApiKind::kEmbedding,
       .shows_ends = request.kind == openai::ApiKind::kSglang ||
                     request.kind == openai::ApiKind::kTokens || request.return_token_ids,
       .tells = request.stream && asked.created,
@@ -428,7 +443,8 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
     exchange.prompts.push_back(
         {.generation = generation.id,
          .rid = index < request.rids.size() ? request.rids[index] : std::string(),
-         .ids = request.return_token_ids ? generation.prompt : std::vector<Token>{},
+         .ids = request.return_token_ids || request.scores_prompt() ? generation.prompt
+                                                                    : std::vector<Token>{},
          .tokens = generation.prompt.size()});
     generations_[generation.id] = {.exchange = asked.http.value, .prompt_index = index};
   }
@@ -475,6 +491,9 @@ size_t OpenaiApi::abort(const openai::AbortRequest& asked, std::string_view tena
 }
 
 size_t OpenaiApi::abort(Exchange& exchange, const openai::AbortRequest& asked) {
+  if (exchange.embeds) {
+    return 0;
+  }
   const openai::AbortRequest part = asked.part_of(exchange.leg);
   const bool whole = part.all || asked.means_exactly(exchange.request_id);
   size_t count = 0;
@@ -565,8 +584,8 @@ void OpenaiApi::take_output(TokenOutput& output) {
   Exchange& exchange = exchanges_.at(generation.exchange);
   const uint32_t index = generation.prompt_index * exchange.choices_per_prompt + output.choice;
   ChoiceReply& choice = exchange.choices[index];
-  exchange.usage.completion_tokens += 1;
-  if (!output.resumed) {
+  exchange.usage.completion_tokens += output.no_token ? 0 : 1;
+  if (!output.resumed && !output.no_token) {
     const bool first = exchange.last_token == Instant{};
     const Duration latency = loop_->now() - (first ? exchange.arrived : exchange.last_token);
     LatencySum& total = first ? ttft_ : itl_;
@@ -576,7 +595,7 @@ void OpenaiApi::take_output(TokenOutput& output) {
     exchange.last_token = loop_->now();
     metrics_.generation_tokens.add();
   }
-  if (exchange.tells && !output.resumed) {
+  if (exchange.tells && !output.resumed && !output.no_token) {
     choice.untold.push_back(output.token.token);
   }
   choice.finish = output.finish;
@@ -585,7 +604,7 @@ void OpenaiApi::take_output(TokenOutput& output) {
     choice.stop_token = output.token.token;
   }
   choice.stop_string = std::move(output.stop_string);
-  if (output.shown || exchange.shows_ends) {
+  if (!output.no_token && (output.shown || exchange.shows_ends)) {
     const bool noted = !choice.weights.empty() &&
                        choice.weights.back().end > choice.tokens_noted;  // By another worker.
     if (!noted) {
@@ -632,6 +651,7 @@ openai::ReplyPart OpenaiApi::part_of(const Exchange& exchange, uint32_t index) c
           .tokens = choice.tokens,
           .finish = choice.finish,
           .prompt = prompt.ids,
+          .prompt_logprobs = prompt.scored ? &prompt.logprobs : nullptr,
           .prompt_tokens = prompt.tokens,
           .cached_tokens = prompt.cached_tokens,
           .seconds = seconds(loop_->now() - exchange.arrived),
@@ -640,6 +660,7 @@ openai::ReplyPart OpenaiApi::part_of(const Exchange& exchange, uint32_t index) c
           .weight_version = weight_version_,
           .weights = choice.weights,
           .calls = choice.calls,
+          .embedding = prompt.embedding,
           .ends_in_calls = choice.tools && choice.tools->ends_in_calls()};
 }
 
@@ -739,6 +760,21 @@ void OpenaiApi::take_output(const PromptReused& output) {
     Exchange& exchange = exchanges_.at(found->second.exchange);
     exchange.usage.cached_tokens += output.rows;
     exchange.prompts[found->second.prompt_index].cached_tokens += output.rows;
+  }
+}
+
+void OpenaiApi::take_output(PromptScored& output) {
+  if (const auto found = generations_.find(output.request); found != generations_.end()) {
+    PromptReply& prompt = exchanges_.at(found->second.exchange).prompts[found->second.prompt_index];
+    prompt.scored = true;
+    prompt.logprobs = std::move(output.logprobs);
+  }
+}
+
+void OpenaiApi::take_output(PromptEmbedded& output) {
+  if (const auto found = generations_.find(output.request); found != generations_.end()) {
+    exchanges_.at(found->second.exchange).prompts[found->second.prompt_index].embedding =
+        std::move(output.embedding);
   }
 }
 
@@ -849,6 +885,21 @@ void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) 
   }
   prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
           prepare_text(maker_, std::move(std::get<0>(parsed)), reply_with_body(id)));
+}
+
+void OpenaiApi::on_tokenizer_info(net::ExchangeId id) {
+  const engine::Vocabulary::Bounds bounds = engine_.vocabulary().bounds();
+  std::string body;
+  JsonWriter json(body);
+  json.begin_object().key("tokenizer_class").string("pdjob");
+  for (const auto& [name, text] :
+       {std::pair{"bos_token", &bounds.begin}, {"eos_token", &bounds.end}}) {
+    json.key(name);
+    text->empty() ? json.null() : json.string(*text);
+  }
+  json.key("model_max_length").integer(engine_.config().tokens_per_sequence);
+  json.end_object();
+  server_->reply(id, 200, kJson, body);
 }
 
 void OpenaiApi::on_abort(net::ExchangeId id, openai::AbortForm form, const net::HttpRequest& http) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -64,6 +65,9 @@ class OpenaiApi final : public net::HttpHandler {
   // request.
   void attach(net::HttpServer& server, net::Loop& loop);
 
+  // Its routes, as methods and paths, for the reference page.
+  static std::vector<std::pair<std::string_view, std::string_view>> routes();
+
   // Refuses a client without a key before the body is read.
   std::optional<net::EarlyReply> on_head(net::HttpRequest& request) override;
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
@@ -86,6 +90,13 @@ class OpenaiApi final : public net::HttpHandler {
   net::WorkerLoad load();
 
  private:
+  struct Route {
+    std::string_view path;
+    std::string_view method;
+    void (*handle)(OpenaiApi&, net::ExchangeId, net::HttpRequest&);
+  };
+  static std::span<const Route> route_table();
+
   using ExchangeKey = uint64_t;  // ExchangeId::value: exchanges are looked up in order of arrival.
 
   // All output of one choice so far; in a stream, only the unsent part.
@@ -114,6 +125,9 @@ class OpenaiApi final : public net::HttpHandler {
     std::vector<Token> ids;  // If the reply reports them.
     uint64_t tokens = 0;
     uint64_t cached_tokens = 0;
+    bool scored = false;  // The reply has `logprobs`.
+    PromptLogprobs logprobs = {};
+    std::vector<float> embedding = {};
     bool abort_wanted = false;  // Once the tokens of pdjob_resume are back.
   };
   // One HTTP request: one generation per prompt, one reply.
@@ -130,6 +144,7 @@ class OpenaiApi final : public net::HttpHandler {
     uint32_t choices_left = 0;
     bool stream = false;
     bool begun = false;       // The head is out.
+    bool embeds = false;      // It has embeddings, and is never aborted: half a reply is useless.
     bool aborted = false;     // At least one of its prompts was.
     bool shows_ends = false;  // The reply's tokens include those that end it.
     bool tells = false;       // Each chunk of the stream tells the router its tokens.
@@ -174,6 +189,8 @@ class OpenaiApi final : public net::HttpHandler {
   void on_release(net::ExchangeId id, std::string_view transfer);
   void on_tokenize(net::ExchangeId id, const net::HttpRequest& request);
   void on_detokenize(net::ExchangeId id, const net::HttpRequest& request);
+  // vLLM's description of its tokenizer: the texts that bound a prompt.
+  void on_tokenizer_info(net::ExchangeId id);
   void on_abort(net::ExchangeId id, openai::AbortForm form, const net::HttpRequest& request);
   // Ends the prompts that are meant. Returns how many; the exchange may be gone afterwards.
   size_t abort(Exchange& exchange, const openai::AbortRequest& asked);
@@ -196,6 +213,8 @@ class OpenaiApi final : public net::HttpHandler {
   void take_output(TokenOutput& output);
   void take_output(const KvFetched& output);
   void take_output(const PromptReused& output);
+  void take_output(PromptScored& output);
+  void take_output(PromptEmbedded& output);
   void take_output(const RequestFailed& output);
   // Returns false if the client reads too slowly; the exchange is then gone. `known`: the asker
   // continues a stream and has this part already.

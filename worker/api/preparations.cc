@@ -29,7 +29,12 @@ class GenerationsPreparation final : public Preparation {
     const auto& generation =
         prepared_.generations.emplace_back(std::move(std::get<GenerationRequest>(made)));
     if (request.echo) {
-      prepared_.echoes.push_back(maker_.text_of(generation.prompt));
+      prepared_.echoes.push_back(maker_.text_of(generation.prompt, request.scores_prompt()));
+    }
+    prompt_tokens_ += generation.prompt.size();
+    if (auto error = GenerationMaker::too_many_logprobs(request, prompt_tokens_)) {
+      error_ = std::move(*error);
+      return true;
     }
     return prepared_.generations.size() == prompts_;
   }
@@ -49,6 +54,7 @@ class GenerationsPreparation final : public Preparation {
   const uint64_t seed_;  // The first choice's; later choices add to it.
   const PreparedThen then_;
   PreparedRequest prepared_;
+  size_t prompt_tokens_ = 0;
   std::optional<openai::ApiError> error_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/limits.h"
+
 namespace pdjob::worker {
 
 Batcher::Batcher(BatcherOptions options)
@@ -15,10 +17,12 @@ std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Eff
   if (free_.size() < request.choices) {
     return std::nullopt;
   }
-  Held held;
+  Held held{.reads_prompt = request.reads_prompt};
   // Fetched rows are not kept: the worker that computed them keeps them. Moving them out of the
   // next request's way would cost a decode worker a copy per request.
-  if (options_.prefix_cache && request.prompt != nullptr && request.kv != KvMode::kFetch) {
+  // A kept row has no output.
+  if (options_.prefix_cache && request.prompt != nullptr && request.kv != KvMode::kFetch &&
+      !request.reads_prompt) {
     PDJOB_CHECK(request.prompt->tokens.size() == request.prompt_tokens, request.request);
     const PromptCache::Start start = free_.take(*request.prompt, effects);
     held.sequences.push_back(start.sequence);
@@ -45,7 +49,8 @@ void Batcher::start_prompt(RequestId request, const Held& held, uint32_t prompt_
   Request entry{.prompt = held.there.prompt,
                 .prompt_tokens = prompt_tokens,
                 .prompt_computed = held.there.rows,
-                .max_tokens = max_tokens};
+                .max_tokens = max_tokens,
+                .reads_prompt = held.reads_prompt};
   for (const SequenceId sequence : held.sequences) {
     entry.choices.push_back({.sequence = sequence});
   }
@@ -110,11 +115,19 @@ void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
 
 void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
   const auto decoding = static_cast<uint32_t>(items.size());
-  uint32_t room =
+  const uint32_t whole =
       std::min(options_.prompt_tokens_per_step, options_.engine.batch_tokens - decoding);
+  uint32_t room = whole;
   for (const auto& [id, request] : requests_) {
     add_continued_items(id, request, room, items);
     const uint32_t left = request.prompt_tokens - request.prompt_computed;
+    if (left > 0 && request.reads_prompt) {
+      const uint32_t used = whole - room;  // By earlier requests; they count, too.
+      if (used >= limits::kReadTokensPerStep) {
+        continue;  // It comes first once they are done.
+      }
+      room = std::min<uint32_t>(room, limits::kReadTokensPerStep - used);
+    }
     const uint32_t count = std::min(left, room);
     if (count == 0) {
       continue;

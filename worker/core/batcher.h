@@ -6,7 +6,8 @@
 // Decoding goes first in every batch, with one token per choice. Prompts fill the rest in order of
 // arrival. So a batch never waits for a prompt, and a prompt is slowed by at most the sequences
 // that decode beside it. A continued choice starts with many tokens and computes them like a
-// prompt.
+// prompt. A step with a prompt whose every token is read is small, because each token's output may
+// take as much memory as a row of logits.
 // A sequence that becomes free keeps the rows of its prompt for a later prompt with the same
 // beginning (prompt_cache.h). Pure.
 #pragma once
@@ -32,6 +33,7 @@ struct BatcherOptions {
 struct Held {
   std::vector<SequenceId> sequences;  // One per choice.
   PromptRows there;                   // The rows already in the first one.
+  bool reads_prompt = false;          // RequestArrived::reads_prompt.
 };
 
 class Batcher {
@@ -105,6 +107,7 @@ class Batcher {
     uint32_t max_tokens = 0;
     bool forked = false;  // Every choice has the prompt's rows.
     bool keep_first = false;
+    bool reads_prompt = false;
   };
 
   void add_decoding_items(std::vector<BatchItem>& items) const;

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "worker/core/prompt_reader.h"
 
 namespace pdjob::worker {
 namespace {
@@ -67,10 +68,12 @@ void EngineLoop::take(EngineCommand& command) {
                 .request = request.id,
                 .prompt_tokens = static_cast<uint32_t>(prompt->tokens.size()),
                 .choices = static_cast<uint32_t>(request.samplers.size()),
-                .max_tokens = static_cast<uint32_t>(request.stop.max_tokens),
+                .max_tokens =
+                    request.prompt_only ? 1 : static_cast<uint32_t>(request.stop.max_tokens),
                 .kv = request.kv,
                 .deadline = request.deadline,
                 .prompt = request.shares_prompt ? prompt : nullptr,
+                .reads_prompt = request.reading != PromptReading::kNothing,
                 .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.link_transfer),
                 .two_hop = request.two_hop};
             if (request.kv != KvMode::kLocal &&
@@ -82,7 +85,8 @@ void EngineLoop::take(EngineCommand& command) {
                                                          " is under way here already"}});
               return;
             }
-            Live live{.request = std::move(request), .prompt = prompt};
+            const PromptReader reader(request.reading, request.prompt_alternatives);
+            Live live{.request = std::move(request), .prompt = prompt, .reader = reader};
             for (size_t i = 0; i < live.request.samplers.size(); ++i) {
               live.choices.push_back({.text = engine::TextStream(live.request.stop)});
             }
@@ -295,14 +299,17 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
     tokens += item.count;
     totals.rows_read += uint64_t{item.count} * engine_.length(item.sequence) +
                         uint64_t{item.count} * (item.count - 1) / 2;
-    totals.outputs += item.samples > 0 ? 1 : 0;
     const Live& live = live_.at(item.request);
+    const engine::EveryToken every =
+        item.prompt ? live.reader.every() : engine::EveryToken::kNothing;
+    totals.outputs += every != engine::EveryToken::kNothing ? item.count : item.samples > 0 ? 1 : 0;
     // Reused rows belong to the tokens before `first`.
     PDJOB_CHECK(!item.prompt || engine_.length(item.sequence) == item.first, item.sequence,
                 item.first);
     items.push_back({.sequence = item.sequence,
                      .tokens = tokens_of(live, item),
-                     .wants_logits = item.samples > 0});
+                     .wants_logits = item.samples > 0,
+                     .every = every});
   }
   stepped_ = true;
   options_.before_step(tokens);
@@ -323,9 +330,12 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
   }
   StepFinished outcome;
   for (const BatchItem& item : effect.items) {
-    if (item.samples > 0) {
-      sample(live_.at(item.request), item.choice, item.samples, engine_.logits(item.sequence),
-             outcome.sampled, outcome.failed);
+    Live& live = live_.at(item.request);
+    if (const Status read = read_prompt(live, item); !read) {
+      outcome.failed.push_back({.request = item.request, .error = read.error()});
+    } else if (item.samples > 0) {
+      sample(live, item.choice, item.samples, engine_.logits(item.sequence), outcome.sampled,
+             outcome.failed);
     }
   }
   events.emplace_back(std::move(outcome));
@@ -349,6 +359,11 @@ void EngineLoop::apply_fetch(const StartFetch& effect, std::vector<Event>& event
 void EngineLoop::sample(Live& live, uint32_t choice, uint32_t count, std::span<const float> logits,
                         std::vector<SampledToken>& sampled, std::vector<SampleFailure>& failed) {
   for (uint32_t index = choice; index < choice + count; ++index) {
+    if (live.request.prompt_only) {
+      live.choices[index].output = {.no_token = true};  // Deliver completes it.
+      sampled.push_back({.request = live.request.id, .choice = index});
+      continue;
+    }
     if (index < live.request.resumed.size() && !live.choices[index].begun &&
         !live.request.resumed[index].empty()) {
       if (auto known = resume(live, index, live.request.resumed[index])) {
@@ -367,6 +382,26 @@ void EngineLoop::sample(Live& live, uint32_t choice, uint32_t count, std::span<c
     const bool stopped = take_token(live, live.choices[index], std::move(*token));
     sampled.push_back({.request = live.request.id, .choice = index, .stopped = stopped});
   }
+}
+
+Status EngineLoop::read_prompt(Live& live, const BatchItem& item) {
+  const PromptReading reading = live.request.reading;
+  if (!item.prompt || reading == PromptReading::kNothing) {
+    return ok();
+  }
+  const std::vector<Token>& prompt = live.prompt->tokens;
+  PDJOB_TRY_STATUS(live.reader.take(engine_, item.sequence, prompt, item.first, item.count));
+  if (item.first + item.count < prompt.size()) {
+    return ok();
+  }
+  if (reading == PromptReading::kLogprobs) {
+    outputs_.push_back(
+        PromptScored{.request = item.request, .logprobs = live.reader.take_logprobs()});
+  } else {
+    outputs_.push_back(PromptEmbedded{
+        .request = item.request, .embedding = live.reader.take_embedding(engine_.facts().pooling)});
+  }
+  return ok();
 }
 
 Result<SampledToken> EngineLoop::resume(Live& live, uint32_t index,

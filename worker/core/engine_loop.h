@@ -63,7 +63,8 @@ class EngineLoop {
     GenerationRequest request;  // Its prompt is in `prompt`.
     Prompt prompt;
     std::vector<Choice> choices;
-    std::vector<std::byte> tail;  // Fetched logits.
+    PromptReader reader;
+    std::vector<std::byte> tail = {};  // Fetched logits.
     TransferState transfer = TransferState::kNone;
     bool ended = false;         // The client is gone.
     bool pair_suspect = false;  // Set by its failed fetch.
@@ -93,6 +94,9 @@ class EngineLoop {
   void sample(Live& live, uint32_t choice, uint32_t count, std::span<const float> logits,
               std::vector<SampledToken>& sampled, std::vector<SampleFailure>& failed);
   // Takes the tokens that the choice generated elsewhere. All but the last are output at once.
+  // Takes what the step put out of the item's tokens. The last ones of a prompt complete the
+  // output.
+  Status read_prompt(Live& live, const BatchItem& item);
   Result<SampledToken> resume(Live& live, uint32_t index, const std::vector<Token>& tokens);
   // Adds the sampled token to the choice's text. Returns true if it ends the generation.
   bool take_token(Live& live, Choice& choice, GeneratedToken token);

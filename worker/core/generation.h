@@ -12,6 +12,7 @@
 #include "common/time.h"
 #include "engine/sampler.h"
 #include "kvtransfer/kv_endpoint.h"
+#include "worker/core/prompt_reader.h"
 #include "worker/core/worker_core.h"
 
 namespace pdjob::worker {
@@ -23,12 +24,16 @@ struct GenerationRequest {
   std::string log_name;  // What its reply and log lines call it: the router's x-request-id.
   std::string tenant;    // The owner; empty if there are no tenants.
   std::vector<Token> prompt;
-  std::vector<std::unique_ptr<engine::Sampler>> samplers;  // One per choice.
+  std::vector<std::unique_ptr<engine::Sampler>> samplers;  // One per choice; null if prompt_only.
   // Per choice, the tokens that another worker generated, end token included, if this one continues
   // the generation. Empty for a new generation.
   std::vector<std::vector<Token>> resumed;
   StopParams stop;
   bool ignore_eos = false;
+  PromptReading reading = PromptReading::kNothing;
+  uint32_t prompt_alternatives = 0;  // Per token, for kLogprobs.
+  // No token is generated: one TokenOutput without a token ends each choice.
+  bool prompt_only = false;
   // Shares rows with prompts that have the same beginning. If false, all of it is computed.
   bool shares_prompt = true;
   KvMode kv = KvMode::kLocal;
@@ -49,9 +54,10 @@ struct TokenOutput {
   RequestId request;
   uint32_t choice = 0;
   GeneratedToken token;
-  std::string text;      // Text to show now. May be empty, or include earlier tokens' text.
-  bool shown = true;     // False for an end token: counted, but not part of the text.
-  bool resumed = false;  // Generated elsewhere: the asker has it already.
+  std::string text;       // Text to show now. May be empty, or include earlier tokens' text.
+  bool shown = true;      // False for an end token: counted, but not part of the text.
+  bool resumed = false;   // Generated elsewhere: the asker has it already.
+  bool no_token = false;  // GenerationRequest::prompt_only.
   FinishReason finish = FinishReason::kNone;
   std::string stop_string;  // The one that ended the choice; empty: none did.
 };
@@ -67,6 +73,14 @@ struct PromptReused {  // Sent when a prompt's computation begins here.
   uint32_t prompt_tokens = 0;
   uint32_t rows = 0;  // Rows that existed already.
 };
+struct PromptScored {  // Before the first TokenOutput.
+  RequestId request;
+  PromptLogprobs logprobs;
+};
+struct PromptEmbedded {  // The same.
+  RequestId request;
+  std::vector<float> embedding;  // Of length 1.
+};
 struct RequestFailed {
   RequestId request;
   Error error;
@@ -74,7 +88,8 @@ struct RequestFailed {
 };
 struct WorkerDrained {};
 
-using Output = std::variant<TokenOutput, KvFetched, PromptReused, RequestFailed, WorkerDrained>;
+using Output = std::variant<TokenOutput, KvFetched, PromptReused, PromptScored, PromptEmbedded,
+                            RequestFailed, WorkerDrained>;
 
 // All outputs of one turn of the engine thread, and the load after it.
 struct OutputBatch {

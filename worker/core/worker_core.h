@@ -55,6 +55,8 @@ struct RequestArrived {
   KvMode kv = KvMode::kLocal;
   Instant deadline = kNever;  // A request still queued by then fails with kTimeout.
   Prompt prompt = nullptr;    // Has prompt_tokens tokens.
+  // Something is read of each of its prompt's tokens: all of them are computed, in small steps.
+  bool reads_prompt = false;
   // For kOffer only:
   bool awaited = false;  // A decode worker has reserved rows and waits.
   bool two_hop = false;  // No decode worker can wait yet: only the reply says where the rows are.

@@ -124,6 +124,59 @@ TEST_F(LlamaEngine, ChunkedPrefillEqualsOneShot) {
   }
 }
 
+// Row `at` is the same whether only it was asked or all of its step.
+TEST_F(LlamaEngine, EveryTokenHasTheLogitsThatItHasAlone) {
+  const std::vector<Token> tokens = prompt(100);
+  std::vector<Logits> alone;
+  for (const size_t end : {1UL, 40UL, 64UL, 100UL}) {
+    engine_->clear(SequenceId{1});
+    alone.push_back(
+        prefill(*engine_, 1, {tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(end)}, 64));
+  }
+  engine_->clear(SequenceId{0});
+  engine_->clear(SequenceId{1});
+  const auto read = [&](uint32_t first, uint32_t count) {
+    const StepItem item{.sequence = SequenceId{0},
+                        .tokens = std::span(tokens).subspan(first, count),
+                        .wants_logits = true,
+                        .every = EveryToken::kLogits};
+    ASSERT_TRUE(engine_->step({&item, 1}));
+  };
+  const auto row = [&](uint32_t index) {
+    const auto logits = engine_->logits_at(SequenceId{0}, index);
+    return Logits(logits.begin(), logits.end());
+  };
+  read(0, 64);
+  EXPECT_EQ(row(0), alone[0]);
+  EXPECT_EQ(row(39), alone[1]);
+  EXPECT_EQ(row(63), alone[2]);
+  read(64, 36);
+  EXPECT_EQ(row(35), alone[3]);
+  EXPECT_EQ(logits_of(*engine_, 0), alone[3]);
+}
+
+TEST_F(LlamaEngine, AStepWithHiddenStatesChangesNothingForOthers) {
+  const std::vector<Token> tokens = prompt(64);
+  engine_->clear(SequenceId{0});
+  engine_->clear(SequenceId{1});
+  const Logits first = prefill(*engine_, 1, tokens, 64);
+  const Token next = most_likely(first);
+  std::vector<StepItem> items = {
+      {.sequence = SequenceId{0}, .tokens = tokens, .every = EveryToken::kHidden},
+      {SequenceId{1}, {&next, 1}, true}};
+  ASSERT_TRUE(engine_->step(items));
+  const Logits beside = logits_of(*engine_, 1);
+  const auto hidden = engine_->hidden_at(SequenceId{0}, 63);
+  EXPECT_EQ(hidden.size(), engine_->facts().embedding_dim);
+  EXPECT_GT(std::abs(hidden[0]), 0);
+  EXPECT_EQ(engine_->facts().pooling, Pooling::kMean);
+  engine_->clear(SequenceId{0});
+  engine_->clear(SequenceId{1});
+  prefill(*engine_, 1, tokens, 64);
+  run(*engine_, 1, {&next, 1}, true);
+  EXPECT_EQ(logits_of(*engine_, 1), beside);
+}
+
 TEST_F(LlamaEngine, BatchCompositionDoesNotMatter) {
   std::map<uint32_t, std::vector<Logits>> alone;
   std::map<uint32_t, Logits> rows;

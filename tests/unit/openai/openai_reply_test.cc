@@ -270,6 +270,50 @@ TEST(ReplyWhole, CompletionWithTwoChoices) {
       R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4},"weight_version":"","kv_transfer_params":null})");
 }
 
+// OpenAI's shape: the first token has no logprob, and offsets count characters of the whole text.
+TEST(ReplyWhole, LogprobsOfTheEchoedPromptComeBeforeThoseOfTheOutput) {
+  ReplyWriter writer = writer_of({.logprobs = true});
+  const std::vector<Token> prompt = {1, 2, 3, 9};
+  const PromptLogprobs of_prompt{.alternatives = 1,
+                                 .logprobs = {-1.5F, -INFINITY, -2.0F},
+                                 .top = {{2, -1.5F}, {4, -0.5F}, {8, -1.0F}}};
+  std::string out;
+  writer.append_whole(out,
+                      std::vector<ReplyPart>{{.text = "Hi\xc3\xa9<9>Hi",
+                                              .tokens = kHi,
+                                              .finish = FinishReason::kLength,
+                                              .prompt = prompt,
+                                              .prompt_logprobs = &of_prompt}},
+                      {.prompt_tokens = 4, .completion_tokens = 1}, "");
+  const auto reply = nlohmann::json::parse(out);
+  const auto& logprobs = reply["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["token_logprobs"].dump(), "[null,-1.5,-9999,-2,-0.5]");
+  EXPECT_EQ(logprobs["text_offset"].dump(), "[0,2,3,3,6]");
+  EXPECT_EQ(logprobs["tokens"].size(), 5U);
+  EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["top_logprobs"][1].size(), 1U) << "the token itself is the most likely one";
+  EXPECT_EQ(logprobs["top_logprobs"][3].dump(), R"({"<8>":-1,"<9>":-2})");
+  EXPECT_EQ(logprobs["top_logprobs"][4].dump(), R"({"<4>":-1.25,"Hi":-0.5})");
+  EXPECT_FALSE(reply["choices"][0].contains("prompt_token_ids"));
+}
+
+TEST(ReplyStream, LogprobsOfTheEchoedPromptAreInTheFirstEventOfAChoiceOnly) {
+  ReplyWriter writer = writer_of({.choices = 2, .choices_per_prompt = 2, .logprobs = true});
+  const PromptLogprobs of_prompt{.logprobs = {-1.5F}};
+  const auto offsets = [&](uint32_t choice, std::string_view text) {
+    std::string out;
+    writer.append_part(out, {.choice = choice,
+                             .text = text,
+                             .tokens = kHi,
+                             .prompt = kPrompt,
+                             .prompt_logprobs = &of_prompt});
+    return nlohmann::json::parse(out.substr(5))["choices"][0]["logprobs"]["text_offset"].dump();
+  };
+  EXPECT_EQ(offsets(0, "<9><8>Hi"), "[0,3,6]");
+  EXPECT_EQ(offsets(0, "Hi"), "[8]");
+  EXPECT_EQ(offsets(1, "<9><8>Hi"), "[0,3,6]");
+}
+
 TEST(ReplyWhole, ModelNamesAreEscaped) {
   ReplyWriter writer({.id = "1", .model = "a\"b\n"}, append_piece);
   std::string out;

@@ -182,9 +182,8 @@ TEST(ParseApiRequest, ErrorsNameTheFieldTheRangeAndWhatCame) {
   EXPECT_EQ(completion_refusal(R"("stream":true,"stream_options":{"include_usage":"yes"})"),
             "stream_options.include_usage | stream_options.include_usage: must be true or false, "
             "got \"yes\"");
-  EXPECT_EQ(
-      completion_refusal(R"("echo":true,"logprobs":1)"),
-      "logprobs | logprobs: must not be given with echo: logprobs of the prompt are not supported");
+  EXPECT_EQ(completion_refusal(R"("max_tokens":0)"),
+            "max_tokens | max_tokens: must be an integer from 1 to 2147483647, got 0");
 }
 
 TEST(ParseApiRequest, NumbersThatRoundToAForbiddenOneAreRefused) {

@@ -300,7 +300,7 @@ TEST_F(MembersTest, ADrainingRouterEndsItsSubscriptions) {
   api->members().close();
   EXPECT_TRUE(turn_until(loop, [&] { return raw.has("\r\n0\r\n\r\n"); })) << raw.received;
   EXPECT_EQ(exchange("GET", "/pdjob/members", "", "Accept: text/event-stream\r\n").status, 503);
-  EXPECT_TRUE(turn_until(loop, [&] { return api->server().exchanges_alive() == 0; }));
+  EXPECT_TRUE(turn_until(loop, [&] { return api->server().replies_alive() == 0; }));
 }
 
 TEST_F(MembersTest, WhoDoesNotReadIsCutOffAndNobodyElse) {
@@ -317,7 +317,7 @@ TEST_F(MembersTest, WhoDoesNotReadIsCutOffAndNobodyElse) {
     ASSERT_TRUE(turn_until(loop, [&] { return raw.has(id); })) << version;
     raw.received.clear();
   }
-  EXPECT_TRUE(turn_until(loop, [&] { return api->server().exchanges_alive() == 1; }));
+  EXPECT_TRUE(turn_until(loop, [&] { return api->server().replies_alive() == 1; }));
 }
 
 // --- aborted requests

@@ -44,6 +44,7 @@ class WatchedVocabulary final : public engine::Vocabulary {
   bool is_end(Token token) const override { return watched_.is_end(token); }
   std::span<const Token> end_tokens() const override { return watched_.end_tokens(); }
   bool is_control(Token token) const override { return watched_.is_control(token); }
+  Bounds bounds() const override { return watched_.bounds(); }
   uint32_t size() const override { return watched_.size(); }
 
  private:
@@ -74,6 +75,12 @@ class WatchedEngine final : public engine::Engine {
   Status step(std::span<const engine::StepItem> items) override { return watched_->step(items); }
   std::span<const float> logits(SequenceId sequence) const override {
     return watched_->logits(sequence);
+  }
+  std::span<const float> logits_at(SequenceId sequence, uint32_t index) const override {
+    return watched_->logits_at(sequence, index);
+  }
+  std::span<const float> hidden_at(SequenceId sequence, uint32_t index) const override {
+    return watched_->hidden_at(sequence, index);
   }
   uint32_t length(SequenceId sequence) const override { return watched_->length(sequence); }
   Status reserve(SequenceId sequence, uint32_t rows) override {

@@ -160,6 +160,14 @@ TEST(LinkHandshake, AbsentFieldsDiffer) {
             "KV fingerprint differs in a: sender absent, receiver '1'");
 }
 
+TEST(LinkHandshake, CpusDifferOnlyIfBothEndsComputeOnOne) {
+  EXPECT_EQ(compare({{"cpu", "AVX2"}}, {{"cpu", "AVX2 AVX512"}})->message,
+            "KV fingerprint differs in cpu: sender 'AVX2', receiver 'AVX2 AVX512'");
+  EXPECT_FALSE(compare({{"cpu", "AVX2"}}, {{"cpu", "AVX2"}}));
+  EXPECT_FALSE(compare({{"cpu", "AVX2"}}, {}));
+  EXPECT_FALSE(compare({}, {{"cpu", "AVX2"}}));
+}
+
 TEST(LinkHandshake, RefusesAnEarlierIncarnationsLink) {
   const LinkIdentity decode = identity("decode"), prefill = identity("prefill-2");
   const Conversation talk(decode, prefill, hello());

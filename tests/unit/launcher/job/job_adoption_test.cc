@@ -248,7 +248,6 @@ TEST_F(JobAdoption, AProcessThatWasLeavingLeaves) {
   pass(seconds(3));  // The router does not confirm.
   EXPECT_EQ(sent<net::Drain>(beat("prefill-0")).size(), 1U) << "it hears nothing before it speaks";
   EXPECT_TRUE(sent<net::Drain>(beat("prefill-0")).empty());
-  EXPECT_EQ(sent<net::Shutdown>(say("prefill-0", net::Drained{"prefill-0"})).size(), 1U);
   tell(ProcessExited{at("prefill-0").incarnation, "exit code 0"});
   EXPECT_EQ(job_->find("prefill-0"), nullptr);
 }

@@ -943,8 +943,6 @@ TEST(Job, StopDrainsRoutersFirstThenWorkers) {
   EXPECT_TRUE(world.sent<net::Drain>("router-0"));
   EXPECT_FALSE(world.sent<net::Drain>("decode-0"));
 
-  world.tell(MessageArrived{"router-0", net::Drained{}});
-  EXPECT_TRUE(world.sent<net::Shutdown>("router-0"));
   world.effects.clear();
   world.now += seconds(10);
   world.exit_process("router-0", "exit code 0");
@@ -1058,8 +1056,6 @@ TEST(Job, ARetiredWorkerGetsNoRequestsThenDrainsThenIsGone) {
   EXPECT_FALSE(world.sent<net::Drain>("decode-1")) << "the router may still send requests to it";
   world.confirm(world.version_sent());
   EXPECT_TRUE(world.sent<net::Drain>("decode-1"));
-  world.tell(MessageArrived{"decode-1", net::Drained{}});
-  EXPECT_TRUE(world.sent<net::Shutdown>("decode-1"));
   world.router_confirms = true;
   world.effects.clear();
   world.tell(ProcessExited{retired, "exit code 0"});
@@ -1125,8 +1121,6 @@ TEST(Job, AWorkerThatCanChangesItsRoleWithoutANewStart) {
   const std::string next = world.process("prefill-1").next_engine_id;
   ASSERT_FALSE(next.empty());
   world.effects.clear();
-  world.tell(MessageArrived{"prefill-1", net::Drained{"prefill-1"}});
-  EXPECT_FALSE(world.sent<net::Shutdown>("prefill-1"));
   world.tell(
       MessageArrived{"prefill-1", net::Registered{.worker = {.engine_id = next, .port = 4}}});
   EXPECT_EQ(world.last<Spawn>(), nullptr);
@@ -1558,7 +1552,6 @@ TEST(Job, AReplacedWorkerFinishesItsRequestsAndStartsOnAnotherNode) {
     return send.peer == "decode-0" && drain != nullptr && drain->next.engine_id.empty();
   }));
   EXPECT_TRUE(world.all<SendSignal>().empty());
-  world.tell(MessageArrived{"decode-0", net::Drained{}});
   world.exit_process("decode-0", "exit code 0");
   EXPECT_EQ(world.state_of("decode-0"), ProcessState::kStarting);
   EXPECT_EQ(world.process("decode-0").role, net::Role::kDecode);
@@ -1633,7 +1626,7 @@ TEST(Job, RandomEventsNeverBreakItAndItAlwaysStops) {
           world.tell(ProbeFailed{random.below(20), "x"});
           break;
         case 5:
-          world.tell(MessageArrived{name, net::Drained{}});
+          world.tell(MessageArrived{name, net::Acknowledge{}});
           break;
         case 6:
           world.confirm(random.below(30));

@@ -223,8 +223,6 @@ TEST_F(SupervisionTest, AServingProcessIsToldToDrainOnceRoutersHadTimeToLearnOfI
   EXPECT_TRUE(effects_.empty());
   pass_until_due();
   EXPECT_TRUE(sent<net::Drain>());
-  supervision_.drained(process_, turn_);
-  EXPECT_TRUE(sent<net::Shutdown>());
   supervision_.died(process_, "exit code 0", net::LossCause::kOutside, turn_);
   EXPECT_EQ(process_.state, ProcessState::kExited);
 }

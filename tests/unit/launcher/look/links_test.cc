@@ -47,6 +47,21 @@ TEST(Links, TextHasALineForEachEnd) {
       "MB  0.069  1      3       0                     1 (1 push)\n");
 }
 
+TEST(Links, BriefTextHasALineForEachPairUpToABound) {
+  const LinkedWorker prefill{"prefill-0", "prefill-0.n.2", "", true};
+  const LinkedWorker decode{"decode-0", "decode-0.n.3", "", true};
+  const std::vector<LinksAnswer> answers = {
+      {prefill, answer("decode-0.n.3", "sends")},
+      {decode, answer("prefill-0.n.2", "receives", R"(,"failures":{"link":1},"stalls":{})")},
+      {{"decode-1", "decode-1.n.4", "", true}, answer("prefill-0.n.2", "receives")}};
+  EXPECT_EQ(links_brief(answers, 1),
+            "KV LINK               VIA  STATE  BYTES    GB/S   ALIVE  FAILED      STALLS\n"
+            "prefill-0 > decode-0  shm  open   34.5 MB  0.069  1      1 (1 link)  0\n"
+            "and 1 more: pdjob links shows them\n");
+  EXPECT_NE(links_brief(answers, 2).find("prefill-0 > decode-1"), std::string::npos);
+  EXPECT_EQ(links_brief({}, 2).substr(0, 12), "no KV links:");
+}
+
 TEST(Links, TextSaysWhereEachEndIsAndWhatIsEncrypted) {
   const LinkedWorker prefill{"prefill-0", "prefill-0.n.2", "", true, "lab/a"};
   const LinkedWorker decode{"decode-0", "decode-0.n.3", "", true, "lab/b"};

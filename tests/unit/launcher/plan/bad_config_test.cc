@@ -223,6 +223,7 @@ TEST(Reference, EachGeneratedPageIsCurrent) {
       << "run: pdjob reference job-file > docs/reference/job-file.md";
   EXPECT_EQ(page("headers"), openai::header_reference())
       << "run: pdjob reference headers > docs/reference/headers.md";
+  EXPECT_EQ(page("api"), api_reference()) << "run: pdjob reference api > docs/reference/api.md";
   EXPECT_EQ(page("metrics"), metric_reference())
       << "run: pdjob reference metrics > docs/reference/metrics.md";
 }

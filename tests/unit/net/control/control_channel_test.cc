@@ -74,7 +74,7 @@ TEST_F(ControlChannel, MessagesGoBothWaysUnderTheAllowedName) {
   server_->allow("decode-3", keys.public_key);
   server_side_.then = [&](const std::string& peer, const Message& message) {
     EXPECT_EQ(peer, "decode-3");  // The authenticated name, not the message's claim.
-    EXPECT_EQ(std::get<Drained>(message).name, "liar");
+    EXPECT_EQ(std::get<HeartbeatSent>(message).name, "liar");
     server_->send(peer, Drain{.deadline_ms = 5});
   };
   client_side_.then = [&](const Message& message) {
@@ -82,7 +82,7 @@ TEST_F(ControlChannel, MessagesGoBothWaysUnderTheAllowedName) {
     loop_.stop();
   };
   const auto client = connect(client_side_, keys);
-  client->send(Drained{.name = "liar"});
+  client->send(HeartbeatSent{.name = "liar"});
   EXPECT_TRUE(run(milliseconds(10000)));
 }
 
@@ -95,10 +95,10 @@ TEST_F(ControlChannel, AnUnknownKeyIsRefused) {
     loop_.stop();
   };
   const auto stranger = connect(client_side_, make_curve_keys());
-  stranger->send(Drained{});
+  stranger->send(RegisterAsked{});
   EXPECT_FALSE(run(milliseconds(300)));
   const auto member = connect(client_side_, keys);
-  member->send(Drained{});
+  member->send(RegisterAsked{});
   EXPECT_TRUE(run(milliseconds(10000))) << "the stranger had the same time, and more";
   EXPECT_EQ(heard, (std::vector<std::string>{"decode-0"}));
 }
@@ -111,7 +111,7 @@ TEST_F(ControlChannel, AWrongServerKeyIsRefusedByTheClient) {
   wrong.server_public_key = make_curve_keys().public_key;
   const auto client = ControlClient::open(loop_, client_side_, wrong, "decode-0");
   ASSERT_TRUE(client);
-  (*client)->send(Drained{});
+  (*client)->send(RegisterAsked{});
   EXPECT_FALSE(run(milliseconds(300)));
 }
 
@@ -155,7 +155,7 @@ TEST_F(ControlChannel, ALaunchersOrdersAreDroppedOnceALaterOneWasHeard) {
     launcher = next;
     serve(launcher);
     server_->allow("decode-0", keys.public_key);
-    client->send(Drained{});
+    client->send(RegisterAsked{});
     EXPECT_EQ(run(launcher == 2 ? milliseconds(1500) : milliseconds(10000)), launcher != 2);
   }
   EXPECT_EQ(obeyed, (std::vector<uint64_t>{1, 3, 3}));
@@ -190,8 +190,8 @@ TEST_F(ControlChannel, AMessageToNobodyIsDroppedAndOthersAreHeard) {
   server_->allow("prefill-0", make_curve_keys().public_key);
   server_->allow("decode-0", keys.public_key);
   server_side_.then = [&](const std::string& peer, const Message&) {
-    server_->send("nobody", Shutdown{});
-    server_->send("prefill-0", Shutdown{});  // It never connected.
+    server_->send("nobody", RegisterAsked{});
+    server_->send("prefill-0", RegisterAsked{});  // It never connected.
     server_->send(peer, Acknowledge{});
   };
   std::vector<Message> heard;
@@ -200,7 +200,7 @@ TEST_F(ControlChannel, AMessageToNobodyIsDroppedAndOthersAreHeard) {
     loop_.stop();
   };
   const auto client = connect(client_side_, keys);
-  client->send(Drained{});
+  client->send(RegisterAsked{});
   ASSERT_TRUE(run(milliseconds(10000)));
   ASSERT_EQ(heard.size(), 1U);
   EXPECT_TRUE(std::holds_alternative<Acknowledge>(heard.front()));

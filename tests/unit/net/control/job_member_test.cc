@@ -16,7 +16,9 @@ using std::chrono::milliseconds;
 struct Worker final : JobMember::Handler {
   void on_drain(Duration /*within*/) override { ++drains; }
   void on_shutdown() override { ++shutdowns; }
+  size_t replies_alive() override { return replies; }
   WorkerLoad current_load() override { return {}; }
+  size_t replies = 0;
   int drains = 0;
   int shutdowns = 0;
 };
@@ -64,6 +66,19 @@ TEST_F(JobMemberTest, AnOrderToChangeItsRoleThatComesTwiceDrainsOnce) {
   hear(Drain{.deadline_ms = 1000, .next = {.engine_id = "decode-0.n.8"}});
   hear(Drain{.deadline_ms = 1000, .next = {.engine_id = "decode-0.n.8"}});
   EXPECT_EQ(worker_.drains, 1);
+}
+
+TEST_F(JobMemberTest, ADrainedProcessEndsOnceItsLastReplyHasLeft) {
+  hear(Drain{.deadline_ms = 60000});
+  worker_.replies = 1;
+  member_.drained();
+  loop_.call_at(loop_.now() + milliseconds(30), [this] { loop_.stop(); });
+  loop_.run();
+  EXPECT_EQ(worker_.shutdowns, 0);
+  worker_.replies = 0;
+  loop_.call_at(loop_.now() + milliseconds(30), [this] { loop_.stop(); });
+  loop_.run();
+  EXPECT_EQ(worker_.shutdowns, 1);
 }
 
 }  // namespace

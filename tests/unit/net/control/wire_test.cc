@@ -57,7 +57,6 @@ WorkerLoad worker_load() {
 std::vector<Message> one_of_each() {
   return {Registered{.worker = worker_entry(), .pid = 4711},
           HeartbeatSent{.name = "decode-1", .engine_id = "e", .sequence = 9, .load = worker_load()},
-          Drained{.name = "decode-1"},
           Acknowledge{},
           Membership{.version = 7,
                      .since = 6,
@@ -72,7 +71,6 @@ std::vector<Message> one_of_each() {
                          .link_keys = "k",
                          .weights_order = 3,
                          .weight_version = "step-8"}},
-          Shutdown{},
           MembershipApplied{.engine_id = "router-0.ab12.3", .version = 7},
           RegisterAsked{},
           WeightsPrepared{.engine_id = "decode-1.ab12.4",
@@ -117,12 +115,13 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x0d\x00\x07\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x0e\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
-  EXPECT_EQ(encode(Drained{.name = "ab"}), std::string("pdjb\x0d\x00\x03\x00\x02\x00\x00\x00"
-                                                       "ab",
-                                                       14));
+  EXPECT_EQ(encode(MembershipApplied{.engine_id = "ab", .version = 3}),
+            std::string("pdjb\x0e\x00\x07\x00\x02\x00\x00\x00"
+                        "ab\x03\x00\x00\x00\x00\x00\x00\x00",
+                        22));
 }
 
 // After a change of the format: PDJOB_WRITE_CORPUS=1 build/dev/net_control_test
@@ -169,13 +168,13 @@ TEST(Wire, AnOrderIsAMessageBehindTheLaunchersNumber) {
 }
 
 TEST(Wire, AnotherVersionIsUnsupportedNotCorrupt) {
-  std::string bytes = encode(Shutdown{});
+  std::string bytes = encode(RegisterAsked{});
   bytes[4] = 1;
   EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kUnsupported);
 }
 
 TEST(Wire, UnknownTypesAndRolesAreRefused) {
-  std::string bytes = encode(Shutdown{});
+  std::string bytes = encode(RegisterAsked{});
   for (const char type : {'\0', '\x0b', '\x7f'}) {
     bytes[6] = type;
     EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kCorrupt);
@@ -193,17 +192,17 @@ TEST(Wire, FalseCountsCostNoMemory) {
   std::string list = encode(Membership{.version = 1});
   list[24] = '\xff';  // It claims 255 entries, but none follows.
   EXPECT_FALSE(decode(bytes_of(list)));
-  std::string text = encode(Drained{});
+  std::string text = encode(MembershipApplied{});
   text.replace(8, 4, "\xff\xff\xff\xff");
   EXPECT_FALSE(decode(bytes_of(text)));
 }
 
 TEST(Wire, StringsAreBounded) {
   const std::string longest(limits::kControlStringBytesMax, 'x');
-  EXPECT_TRUE(decode(bytes_of(encode(Drained{.name = longest}))));
-  std::string longer = "pdjb";
-  longer += std::string("\x04\x00\x03\x00\x01\x04\x00\x00", 8) + longest + "x";
-  EXPECT_FALSE(decode(bytes_of(longer)));
+  std::string bytes = encode(MembershipApplied{.engine_id = longest});
+  EXPECT_TRUE(decode(bytes_of(bytes)));
+  bytes.replace(8, 4, std::string("\x01\x04\x00\x00", 4)).insert(12, "x");
+  EXPECT_FALSE(decode(bytes_of(bytes)));
 }
 
 TEST(Wire, FlippedBytesNeverCrashAndReencodeTheSame) {

@@ -103,7 +103,7 @@ TEST_P(HttpServerTest, AnswersARequest) {
   ASSERT_TRUE(client->wait_for("GET /x y=1 "));
   EXPECT_EQ(client->received(),
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 11\r\n\r\nGET /x y=1 ");
-  EXPECT_EQ(server->exchanges_alive(), 0U);
+  EXPECT_EQ(server->replies_alive(), 0U);
 }
 
 TEST_P(HttpServerTest, ServersThatShareAPortHaveOneOfTheirOwn) {
@@ -398,7 +398,7 @@ TEST_P(HttpServerTest, TellsThatTheClientIsGone) {
   client->close();
   ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
   EXPECT_EQ(handler.gone.front(), id);
-  EXPECT_EQ(server->exchanges_alive(), 0U);
+  EXPECT_EQ(server->replies_alive(), 0U);
   // The id is inert now.
   server->write(id, "more");
   server->end(id);
@@ -451,7 +451,7 @@ TEST_P(HttpServerTest, AbortShowsAnIncompleteReply) {
   ASSERT_TRUE(client->wait_for_end());
   EXPECT_TRUE(client->received().ends_with("4\r\npart\r\n"));
   EXPECT_TRUE(handler.gone.empty());
-  EXPECT_EQ(server->exchanges_alive(), 0U);
+  EXPECT_EQ(server->replies_alive(), 0U);
 }
 
 TEST_P(HttpServerTest, QueuesForASlowReaderAndTellsWhenItHasCaughtUp) {
@@ -475,6 +475,26 @@ TEST_P(HttpServerTest, QueuesForASlowReaderAndTellsWhenItHasCaughtUp) {
   ASSERT_TRUE(run_until(loop, [&] { return client->received().ends_with("\r\n0\r\n\r\n"); }));
   EXPECT_EQ(count_of(client->received(), "186a0\r\np"), written);
   EXPECT_EQ(handler.writable.size(), 1U);
+}
+
+// A worker that drains ends when no reply is alive.
+TEST_P(HttpServerTest, AReplyIsAliveUntilItsLastByteHasLeft) {
+  open();
+  const auto client = connect();
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+  EXPECT_EQ(server->replies_alive(), 1U);
+  server->reply(handler.requests.front(), 200, "text/plain", "short");
+  EXPECT_EQ(server->replies_alive(), 1U) << "it leaves at the end of the turn";
+  ASSERT_TRUE(run_until(loop, [&] { return server->replies_alive() == 0; }));
+  ASSERT_TRUE(client->wait_for("short"));
+
+  client->send(kGet);
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 2; }));
+  server->reply(handler.requests.back(), 200, "text/plain", std::string(32 * limits::kMiB, 'x'));
+  run_for(loop, std::chrono::milliseconds(20));
+  EXPECT_EQ(server->replies_alive(), 1U) << "its reader has taken only a part";
+  ASSERT_TRUE(run_until(loop, [&] { return client->received(), server->replies_alive() == 0; }));
 }
 
 TEST_P(HttpServerTest, CutsAReaderThatTakesNothing) {
@@ -506,7 +526,7 @@ TEST_P(HttpServerTest, CutsAReaderThatTakesNothingButGoesOnSending) {
   // Every request is answered or cut off, and the connection ends.
   ASSERT_TRUE(run_until(loop, [&] {
     char byte = 0;
-    return server->exchanges_alive() == 0 &&
+    return server->replies_alive() == 0 &&
            ::send(client->fd(), &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN;
   }));
 }
@@ -578,12 +598,12 @@ TEST_P(HttpServerTest, DrainsInOrder) {
   server->stop_accepting();
   ASSERT_TRUE(idle->wait_for_end());
   EXPECT_FALSE(busy->ended());
-  EXPECT_EQ(server->exchanges_alive(), 1U);
+  EXPECT_EQ(server->replies_alive(), 1U);
   server->reply(handler.requests.front(), 200, "text/plain", "last");
   ASSERT_TRUE(busy->wait_for_end());
   EXPECT_NE(busy->received().find("Connection: close\r\n"), std::string::npos);
   EXPECT_TRUE(busy->received().ends_with("last"));
-  EXPECT_EQ(server->exchanges_alive(), 0U);
+  EXPECT_EQ(server->replies_alive(), 0U);
 }
 
 TEST_P(HttpServerTest, TakesOverAListeningSocket) {

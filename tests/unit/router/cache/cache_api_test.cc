@@ -315,7 +315,7 @@ TEST_F(SimilarityTest, ForgetsAClientThatLeavesMeanwhile) {
                                          *reply);
   ASSERT_TRUE(turn_until(loop, [&] { return embedder.asked == 1; }));
   client->cancel(call);
-  ASSERT_TRUE(turn_until(loop, [&] { return api->server().exchanges_alive() == 0; }));
+  ASSERT_TRUE(turn_until(loop, [&] { return api->server().replies_alive() == 0; }));
   EXPECT_EQ(worker.asked, 0);
 }
 

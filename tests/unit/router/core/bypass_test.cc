@@ -64,6 +64,7 @@ TEST(Bypass, ReasonsHaveWords) {
   EXPECT_STREQ(to_string(BypassReason::kShort), "short");
   EXPECT_STREQ(to_string(BypassReason::kWaits), "waits");
   EXPECT_STREQ(to_string(BypassReason::kBusy), "busy");
+  EXPECT_STREQ(to_string(BypassReason::kPromptOnly), "prompt_only");
 }
 
 }  // namespace

@@ -122,7 +122,8 @@ class World {
     ASSERT_TRUE(effect.reason == BypassReason::kShort ? config_.bypass_tokens > 0
                 : effect.reason == BypassReason::kWaits
                     ? config_.decode_prefills != DecodePrefills::kNever
-                    : config_.bypass_busy_requests > 0);
+                : effect.reason == BypassReason::kPromptOnly ? prompt_only_.contains(effect.id)
+                                                             : config_.bypass_busy_requests > 0);
   }
   void on(const Complete& effect) {
     ASSERT_TRUE(relayed_.contains(effect.id));
@@ -166,6 +167,10 @@ class World {
   void arrive() {
     RequestFacts facts;
     facts.hands_over = random_.chance(0.9);
+    if (!facts.hands_over && random_.chance(0.5)) {
+      facts.prompt_only = true;
+      prompt_only_.insert(RequestId{arrived_ + 1});
+    }
     facts.prompt_tokens = random_.below(1000);
     facts.output_tokens = random_.below(100);
     static constexpr const char* kModels[] = {"m", "n", "m", "n", "", "other"};
@@ -265,6 +270,7 @@ class World {
   std::map<LegId, bool> legs_;     // Running legs, and whether they have answered.
   bool failure_answered_ = false;  // True while the current step is a worker's own failure.
   std::set<RequestId> pinned_;
+  std::set<RequestId> prompt_only_;
   std::map<RequestId, std::string> named_;  // The model that the client named.
   // The model of each attempt's legs.
   std::map<std::pair<RequestId, uint32_t>, std::string> models_;

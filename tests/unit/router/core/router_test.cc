@@ -625,6 +625,31 @@ TEST_F(RouterTest, WhatAPrefillWorkerIsTooSmallForGoesToAPair) {
             (Words{"cancel prefill#2", "release @p0", "relay decode#2"}));
 }
 
+TEST_F(RouterTest, APrefillWorkerServesAloneWhatHasNothingToDecode) {
+  const RequestFacts reads{.hands_over = false, .prompt_only = true, .prompt_tokens = 10};
+  config.attempts = 2;
+  workers(pair);
+  EXPECT_EQ(arrive(reads), (Words{"bypass", "decode#1@p0"}));
+  EXPECT_EQ(failed(Stage::kDecode), (Words{"retry unreachable", "decode#2@d0"}))
+      << "a decode worker computes prompts, too";
+}
+
+TEST_F(RouterTest, WhatHasNothingToDecodeWaitsForAPrefillWorkerThatIsFull) {
+  const RequestFacts reads{.hands_over = false, .prompt_only = true, .prompt_tokens = 10};
+  config.prefill_in_flight = 1;
+  workers(pair);
+  EXPECT_EQ(arrive(reads), (Words{"bypass", "decode#1@p0"}));
+  EXPECT_EQ(step(RequestArrived{RequestId{2}, reads}), Words{});
+  EXPECT_EQ(answered(Stage::kDecode, 200), Words{"relay decode#1"});
+  EXPECT_EQ(ended(Stage::kDecode), (Words{"complete", "bypass", "decode#1@p0"}));
+}
+
+TEST_F(RouterTest, AnEngineOfAnotherMakeReadsNoPromptAlone) {
+  const RequestFacts reads{.hands_over = false, .prompt_only = true, .prompt_tokens = 10};
+  workers(foreign);
+  EXPECT_EQ(arrive(reads), Words{"decode#1@d0"});
+}
+
 TEST_F(RouterTest, AnEngineOfAnotherMakeThatPrefillsServesNothingAlone) {
   config.bypass_busy_requests = 1;
   workers({foreign[0]});

@@ -115,6 +115,45 @@ TEST(RequestBody, CountsAsManyTokensAsThereMayBe) {
   EXPECT_EQ(output_tokens(R"("max_tokens":null)"), output_tokens(""));
 }
 
+TEST(RequestBody, KnowsWhatReadsItsPromptOnly) {
+  const auto reads = [](const std::string& fields) {
+    const RequestBody body = scanned(R"({"prompt":"x",)" + fields + "}");
+    return std::pair(body.scores_prompt(), body.prompt_only());
+  };
+  EXPECT_EQ(reads(R"("echo":true,"logprobs":0,"max_tokens":1)"), std::pair(true, true));
+  EXPECT_EQ(reads(R"("echo":true,"logprobs":5,"max_tokens":0)"), std::pair(true, true));
+  EXPECT_EQ(reads(R"("echo":true,"logprobs":5,"max_tokens":2)"), std::pair(true, false));
+  EXPECT_EQ(reads(R"("echo":true,"logprobs":5)"), std::pair(true, false)) << "a default limit";
+  EXPECT_EQ(reads(R"("echo":true,"logprobs":null,"max_tokens":0)"), std::pair(false, false));
+  EXPECT_EQ(reads(R"("echo":true,"max_tokens":0)"), std::pair(false, false));
+  EXPECT_EQ(reads(R"("echo":false,"logprobs":1,"max_tokens":1)"), std::pair(false, false));
+  EXPECT_EQ(scanned(R"({"prompt":"x","max_tokens":0})").output_tokens(), 0U);
+  EXPECT_FALSE(
+      scanned(R"({"messages":[],"echo":true,"logprobs":true,"max_tokens":1})").prompt_only());
+}
+
+TEST(RequestBody, EachFormHasAllThatIsAskedOfIt) {
+  for (const BodyForm form :
+       {BodyForm::kOpenai, BodyForm::kSglang, BodyForm::kTokens, BodyForm::kEmbedding}) {
+    const auto scanned = RequestBody::scan(R"({"model":"m","stream":true,"echo":true})", form);
+    const auto& body = std::get<RequestBody>(scanned);
+    EXPECT_EQ(body.prompt_only(), form == BodyForm::kEmbedding);
+    EXPECT_EQ(body.stream(), form != BodyForm::kEmbedding) << "there are no streams of embeddings";
+    EXPECT_EQ(std::string(body.user()) + std::string(body.prompt()) + body.shape(), "");
+    EXPECT_TRUE(body.rids().empty());
+    EXPECT_EQ(body.decode_leg({}), body.text());
+  }
+}
+
+TEST(RequestBody, AnEmbeddingCostsItsInput) {
+  const auto tokens = [](const std::string& input) {
+    const auto body = RequestBody::scan("{\"input\":" + input + "}", BodyForm::kEmbedding);
+    return std::get<RequestBody>(body).tokens();
+  };
+  EXPECT_EQ(tokens(R"([1,2,3,4,5,6,7,8,9,10,11,12])"), 12U);
+  EXPECT_EQ(tokens('"' + std::string(400, 'x') + '"'), 103U);
+}
+
 TEST(RequestBody, CountsNumbersThatAreWrittenOtherwise) {
   for (const char* limits :
        {R"("max_tokens":900.0)", R"("max_tokens":9e2)", R"("max_tokens":9.0E+2)",

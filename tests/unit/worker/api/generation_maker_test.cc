@@ -85,6 +85,37 @@ TEST_F(GenerationMakerTest, AReplyDoesNotRepeatMorePromptsThanItMay) {
   EXPECT_TRUE(says(wrong_with(request), "would repeat"));
 }
 
+TEST_F(GenerationMakerTest, AReplyHasNoMoreLogprobsOfPromptsThanItMay) {
+  openai::ApiRequest request{.token_prompts = std::vector<std::vector<Token>>(
+                                 limits::kPromptLogprobsMax / 128, std::vector<Token>(64, 1)),
+                             .stop = {.max_tokens = 1},
+                             .echo = true};
+  request.sampling.logprobs = 1;
+  EXPECT_EQ(wrong_with(request), "") << "two for each token";
+  request.stream = true;
+  EXPECT_TRUE(says(wrong_with(request), "at most 32768 logprobs of prompts"));
+  request.stream = false;
+  request.token_prompts.push_back({1});
+  EXPECT_TRUE(says(wrong_with(request), "but this one would have 262146: 131073 tokens"));
+  request.echo = false;
+  EXPECT_EQ(wrong_with(request), "");
+}
+
+TEST_F(GenerationMakerTest, OneWorkerReadsAllOfAPromptWhoseLogprobsAreAsked) {
+  openai::ApiRequest request{.token_prompts = {{1, 2}}, .stop = {.max_tokens = 0}, .echo = true};
+  request.sampling.logprobs = 3;
+  request.choices = 2;
+  const auto made = maker.make(request, 0, 7);
+  const auto& generation = std::get<GenerationRequest>(made);
+  EXPECT_EQ(generation.reading, PromptReading::kLogprobs);
+  EXPECT_EQ(generation.prompt_alternatives, 3U);
+  EXPECT_TRUE(generation.prompt_only);
+  EXPECT_EQ(generation.samplers.size(), 2U);
+  request.token_prompts = {{1, 2}};
+  request.kv_transfer = openai::KvTransferParams{.do_remote_decode = true};
+  EXPECT_TRUE(says(wrong_with(request), "is computed by one worker"));
+}
+
 TEST_F(GenerationMakerTest, EachChoiceHasTheSameSeedWhereverItsPromptIsMade) {
   openai::ApiRequest request{.token_prompts = {{1, 2}, {3}}, .choices = 2};
   EXPECT_EQ(GenerationMaker::prompts(request), 2U);

@@ -263,6 +263,21 @@ TEST_F(ContinuedStream, IsTheSameStreamWhereverItWasCut) {
   }
 }
 
+// The client of a stream that goes on has the prompt already.
+TEST_F(ContinuedStream, AnEchoedPromptAndItsLogprobsComeOnce) {
+  const std::string fields =
+      R"("max_tokens":6,"seed":5,"n":2,"echo":true,"logprobs":2,"ignore_eos":true)";
+  const auto whole = stream(fields);
+  const std::string echoed = R"("token_logprobs":[null,)";
+  ASSERT_NE(whole[0].event.find(echoed), std::string::npos) << whole[0].event;
+  for (size_t cut = 1; cut + 2 <= whole.size(); ++cut) {
+    const auto rest = stream(fields, resume_after(whole, cut, 2));
+    for (const std::string choice : {R"("index":0)", R"("index":1)"}) {
+      EXPECT_EQ(events(rest, 0, choice), events(whole, cut, choice)) << "cut after " << cut;
+    }
+  }
+}
+
 TEST_F(ContinuedStream, EachOfItsChoicesIsTheSame) {
   const std::string fields = R"("max_tokens":12,"seed":5,"n":2)";
   const auto whole = stream(fields);
@@ -306,6 +321,59 @@ TEST_F(OpenaiApiTest, ItsLoadHasAllThatItsStepsDid) {
   EXPECT_GE(steps.steps, 5U);
   EXPECT_LE(steps.us, api_->load().busy_us);
   EXPECT_GE(steps.us + steps.steps, api_->load().busy_us) << "each step is rounded down";
+}
+
+// --- logprobs of prompts
+
+TEST_F(OpenaiApiTest, ScoresPromptsAndGeneratesNothing) {
+  const auto reply = [&](const std::string& fields) {
+    return ask("POST", "/v1/completions", R"({"echo":true,"logprobs":0,"max_tokens":0,)" + fields);
+  };
+  const Reply one = reply(R"("prompt":[97,98,99]})");
+  EXPECT_EQ(one.status, 200) << one.body;
+  EXPECT_NE(one.body.find(R"("text":"abc")"), std::string::npos) << one.body;
+  EXPECT_NE(one.body.find(R"("tokens":["a","b","c"])"), std::string::npos) << one.body;
+  EXPECT_NE(one.body.find(R"("finish_reason":"length")"), std::string::npos) << one.body;
+  EXPECT_NE(one.body.find(R"("usage":{"prompt_tokens":3,"completion_tokens":0,"total_tokens":3})"),
+            std::string::npos)
+      << one.body;
+  const Reply streamed = reply(R"("prompt":[97,98,99],"stream":true})");
+  EXPECT_NE(streamed.body.find(R"("tokens":["a","b","c"])"), std::string::npos) << streamed.body;
+  EXPECT_NE(streamed.body.find("[DONE]"), std::string::npos) << streamed.body;
+  const Reply several = reply(R"("prompt":["abc","b"],"n":2})");
+  EXPECT_NE(several.body.find(R"({"index":3,"text":"b","logprobs":{"text_offset":[0],)"
+                              R"("token_logprobs":[null],"tokens":["b"],"top_logprobs":[null]})"),
+            std::string::npos)
+      << several.body;
+}
+
+// A long prompt needs several steps, beside another one whose rows it must not use.
+TEST_F(OpenaiApiTest, ScoresAPromptWhoseRowsItKeptAsIfItWereNew) {
+  const std::string fields =
+      R"({"prompt":")" + std::string(100, 'x') + R"(","max_tokens":1,"seed":1)";
+  const auto logprobs = [&] {
+    const std::string body =
+        ask("POST", "/v1/completions", fields + R"(,"echo":true,"logprobs":1})").body;
+    return body.substr(body.find("\"logprobs\""));
+  };
+  const std::string first = logprobs();
+  EXPECT_EQ(std::ranges::count(first, ':') > 100, true) << first;
+  ASSERT_EQ(ask("POST", "/v1/completions", fields + "}").status, 200);
+  const std::string kept = ask("POST", "/v1/completions", fields + "}").body;
+  EXPECT_NE(kept.find("cached_tokens"), std::string::npos) << kept;
+  EXPECT_EQ(logprobs(), first);
+}
+
+TEST_F(OpenaiApiTest, RefusesToScoreMoreThanAReplyMayHold) {
+  std::string prompts = R"([")" + std::string(100, 'x') + "\"";
+  for (int i = 1; i < 128; ++i) {
+    prompts += R"(,")" + std::string(100, 'x') + "\"";
+  }
+  const Reply reply =
+      ask("POST", "/v1/completions",
+          R"({"prompt":)" + prompts + R"(],"max_tokens":1,"echo":true,"logprobs":20})");
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_NE(reply.body.find("at most 262144 logprobs of prompts"), std::string::npos) << reply.body;
 }
 
 TEST_F(OpenaiApiTest, NamesAReplyAsTheRequestIsNamed) {
@@ -647,7 +715,7 @@ TEST_F(LongRequest, WhoseClientLeavesIsForgotten) {
 TEST_F(LongRequest, ThatCameBeforeTheDrainIsAnswered) {
   Call slow(loop_);
   start(slow, "POST", "/v1/completions", long_request());
-  while (server_->exchanges_alive() == 0) {
+  while (server_->replies_alive() == 0) {
     EXPECT_EQ(ask("GET", "/health").status, 200);
   }
   EXPECT_EQ(ask("GET", "/health").status, 200);

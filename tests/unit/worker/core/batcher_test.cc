@@ -83,6 +83,46 @@ TEST_F(BatcherTest, GivesAllChoicesOrNone) {
 
 TEST_F(BatcherTest, NeverTakesBackWhatIsFree) { EXPECT_DEATH(give_back(0), "was_taken"); }
 
+// --- prompts whose every token is read
+
+TEST(ReadingBatcher, AStepWithSuchAPromptIsSmallWhateverElseIsInIt) {
+  Batcher batcher{{.engine = {.sequences = 4, .rows_per_sequence = 512, .batch_tokens = 256},
+                   .prompt_tokens_per_step = 200}};
+  std::vector<Effect> effects;
+  const auto start = [&](uint64_t request, uint32_t tokens, bool reads) {
+    const Prompt prompt = make_prompt(std::vector<Token>(tokens, 7));
+    const RequestArrived arrived{.request = RequestId{request},
+                                 .prompt_tokens = tokens,
+                                 .prompt = prompt,
+                                 .reads_prompt = reads};
+    batcher.start_prompt(RequestId{request}, batcher.take(arrived, effects).value(), tokens, 1);
+  };
+  const auto run = [&] {
+    const RunStep step{batcher.next_batch()};
+    batcher.batch_finished();
+    return word(step);
+  };
+  start(1, 230, false);
+  start(2, 100, true);
+  start(3, 50, false);
+  EXPECT_EQ(run(), "run s0:r1[0+200]") << "a prompt before it is not slowed";
+  EXPECT_EQ(run(), "run s0:r1[200+30]*1 s1:r2[0+34]") << "64 tokens in all";
+  EXPECT_EQ(run(), "run s1:r2[34+64]");
+  EXPECT_EQ(run(), "run s1:r2[98+2]*1 s2:r3[0+50]*1");
+}
+
+TEST(ReadingBatcher, SuchAPromptIsComputedWholeThoughItsRowsAreKept) {
+  Batcher batcher{{.engine = {.sequences = 1, .rows_per_sequence = 128, .batch_tokens = 64},
+                   .prompt_tokens_per_step = 64}};
+  std::vector<Effect> effects;
+  const Prompt prompt = make_prompt({1, 2, 3, 4});
+  batcher.give_back(batcher.take({.prompt_tokens = 4, .prompt = prompt}, effects)->sequences[0],
+                    {.prompt = prompt, .rows = 4}, effects);
+  EXPECT_EQ(batcher.take({.prompt_tokens = 4, .prompt = prompt, .reads_prompt = true}, effects)
+                ->there.rows,
+            0U);
+}
+
 // --- what goes on from another worker
 
 TEST_F(BatcherTest, AContinuedChoiceComputesWhatItHadAsAPromptIsComputed) {

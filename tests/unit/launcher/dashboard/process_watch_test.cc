@@ -1,4 +1,4 @@
-#include "launcher/dashboard/link_watch.h"
+#include "launcher/dashboard/process_watch.h"
 
 #include <string>
 #include <vector>
@@ -37,6 +37,20 @@ TEST(LinksOfAnswer, OfAWorkerThatLiesIsEmptyOrHarmless) {
   EXPECT_LT(links_of_answer(many + "]}").size(), 400'000U);
 }
 
+TEST(RequestsOfAnswer, KeepsTheKnownFieldsAndABoundedNumber) {
+  EXPECT_EQ(requests_of_answer(""), "");
+  EXPECT_EQ(requests_of_answer(R"({"requests":7})"), "");
+  EXPECT_EQ(
+      requests_of_answer(
+          R"({"requests":[{"number":7,"request_id":"req-1","tenant":"a\"<b>","stream":true,"queue_us":5,"kv_us":"x","prompt":"p"}]})"),
+      R"([{"request_id":"req-1","tenant":"a\"<b>","prefill":"","decode":"","outcome":"","number":7,"attempts":0,"status":0,"ended_at":0,"queue_us":5,"kv_us":0,"prefill_us":0,"decode_us":0,"stream":true}])");
+  std::string many = R"({"requests":[{})";
+  for (int i = 0; i < 2000; ++i) {
+    many += ",{}";
+  }
+  EXPECT_LT(requests_of_answer(many + "]}").size(), 40'000U);
+}
+
 // A worker that counts how often it is asked, and with which key.
 class Worker final : public net::HttpHandler {
  public:
@@ -63,14 +77,14 @@ class Worker final : public net::HttpHandler {
   std::unique_ptr<net::HttpServer> server_;
 };
 
-TEST(LinkWatch, AsksWhenSomebodyLooksAndAnswersWithWhatItHas) {
+TEST(ProcessWatch, AsksWhenSomebodyLooksAndAnswersWithWhatItHas) {
   net::EventLoop loop;
   Worker worker(loop, std::string(R"({"links":[)") + kLink + "]}");
-  std::vector<WatchedWorker> workers = {{.name = "d0",
-                                         .engine_id = "d0.n.2",
-                                         .address = {.host = "127.0.0.1", .port = worker.port()},
-                                         .key = "secret"}};
-  LinkWatch watch(loop, [&] { return workers; });
+  std::vector<WatchedProcess> workers = {{.name = "d0",
+                                          .engine_id = "d0.n.2",
+                                          .address = {.host = "127.0.0.1", .port = worker.port()},
+                                          .key = "secret"}};
+  ProcessWatch watch(loop, kLinksPage, [&] { return workers; });
   EXPECT_EQ(watch.look(), R"({"workers":[]})");
   EXPECT_EQ(watch.look(), R"({"workers":[]})") << "an answer is under way";
   while (watch.look() == R"({"workers":[]})") {
