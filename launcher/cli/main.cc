@@ -79,6 +79,7 @@ struct CommandLine {
   bool follow = false;
   bool now = false;
   std::string process;
+  std::string example = "quickstart";
   ScaleFlags scale;
   std::optional<ProcessArguments> processes;
   std::optional<BatchArguments> batches;

@@ -24,8 +24,10 @@ int show_top(const std::string& state_dir, const std::string& job) {
   Top top;
   return show_page(StatusForm::kText, ShowMode::kWatch, [&]() -> Result<std::string> {
     PDJOB_TRY(const StatusPage status, status_of(state_dir, job));
-    PDJOB_TRY(const std::vector<LinksAnswer> links, ask_links(state_dir, job));
-    return top.look(status, real_now()) + "\n" + links_brief(links, kPairsShownMax);
+    const auto links = ask_links(state_dir, job);  // A job that starts has no workers to ask.
+    return top.look(status, real_now()) + "\n" +
+           (links ? links_brief(*links, kPairsShownMax)
+                  : "no KV links: " + links.error().message + "\n");
   });
 }
 

@@ -246,8 +246,8 @@ class RelayApi final : public net::HttpCallHandler {
   const KeyCheck probe_check_;
   const KeyCheck rows_check_;
   RouterMetrics metrics_;
-  net::ServerTls* tls_ = nullptr;
   RequestTimings timings_;
+  net::ServerTls* tls_ = nullptr;
   const std::unique_ptr<Tracer> tracer_;  // If the config has one.
 
   const std::string leg_prefix_;

@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/integration"))
 from conftest import CACHE, assert_idle, metric, running_job  # noqa: E402
-from test_prompt_logprobs import NEAR, libllama  # noqa: E402
+from test_read_prompts import NEAR, libllama  # noqa: E402
 
 LM_EVAL = CACHE / "peers/lm-eval/bin/lm_eval"
 TASK = ROOT / "tests/peers/lm_eval_task"
@@ -65,7 +65,7 @@ def test_its_loglikelihoods_are_those_of_libllama(job, tmp_path, model_args, opt
                 assert abs(float(logprob) - want) <= NEAR * tokens, argument
                 assert str(is_greedy) == str(want_greedy), argument
                 sums.append(want)
-            right += sums.index(max(sums)) == sample["target"]
+            right += sums.index(max(sums)) == int(sample["target"])
     print(f"{right} of 50 right; the largest difference for a token is {worst:.6f}")
     assert results["acc,none"] == pytest.approx(right / 50)
     assert right > 25, "chance is 12.5"

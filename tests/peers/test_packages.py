@@ -167,7 +167,7 @@ def booted(debian):
         run("apt-get", "install", "--yes", "--no-install-recommends", "systemd-container")
     shutil.copytree(DIST, debian / "root/dist")
     inside(debian, "apt-get", "update")
-    inside(debian, "apt-get", "install", "--yes", "--no-install-recommends", "systemd-sysv", *(f"/root/dist/{path.name}" for path in DIST.glob("*.deb")))
+    inside(debian, "apt-get", "install", "--yes", "--no-install-recommends", "systemd-sysv", "procps", *(f"/root/dist/{path.name}" for path in DIST.glob("*.deb")))
     (debian / "etc/pdjob/quickstart.yaml").write_text(inside(debian, "pdjob", "example") + "launcher: {orphan_timeout: 5min}\n")
     with open(debian.parent / "console", "w") as console:
         command = ["systemd-nspawn", f"--directory={debian}", "--register=no", "--keep-unit", "--private-network", "--boot"]

@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr uint32_t kTokensMax = 2048;
+constexpr uint32_t kTokensMax = 512;
 
 struct FreeModel {
   void operator()(llama_model* model) const { llama_model_free(model); }
@@ -34,8 +34,8 @@ Context open(llama_model* model, ggml_type kv, bool embeds) {
   params.n_ctx = kTokensMax;
   params.n_batch = kTokensMax;
   params.n_ubatch = kTokensMax;
-  params.n_threads = 2;
-  params.n_threads_batch = 2;
+  params.n_threads = 1;
+  params.n_threads_batch = 1;
   params.type_k = kv;
   params.type_v = kv;
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;

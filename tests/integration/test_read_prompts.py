@@ -1,4 +1,4 @@
-"""`echo` with `logprobs`: a job scores prompts as libllama does, with the official client."""
+"""What a job reads of prompts, with the official client: logprobs by `echo`, and embeddings. Both are those of libllama alone."""
 
 import contextlib
 import json
@@ -8,15 +8,20 @@ import random
 import subprocess
 import tempfile
 
+import httpx
 import openai
 import pytest
 
 from conftest import BIN, MODEL, assert_idle, get, metric, running_job
 
 REFERENCE = pathlib.Path(BIN).resolve().with_name("libllama_reference")
-# libllama computes a prompt whole, a worker in steps of 64 tokens: sums are rounded in another order.
-NEAR = 0.02
+# With q8_0 KV, logits do not depend on how a prompt is cut, so only the last digits of a sum of exponentials differ.
+NEAR = 1e-4
 LENGTHS = (1, 2, 63, 64, 65, 130)
+DIMENSIONS = 576
+# 1 - cosine of the angle between two embeddings of one text: libllama's pooling adds in another order.
+TURNED = 1e-6
+TEXTS = ["Why is the sky blue?", "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.", "x", "one two three " * 25]
 
 
 def words(count, seed):
@@ -70,10 +75,16 @@ def client(job):
     return openai.OpenAI(base_url=job.url + "/v1", api_key="any", max_retries=0, timeout=120)
 
 
+def read_alone(job):
+    """How many requests a prefill worker served alone, because there was nothing to decode."""
+    return metric(job.url, "pdjob_router_bypassed_total", reason="prompt_only")
+
+
 def test_scores_prompts_as_libllama_does(job, client):
     prompts = [words(length, seed=length) for length in LENGTHS]
     # Their rows are kept now, and must not be used.
     client.completions.create(model="smollm2", prompt=prompts[-1], max_tokens=1)
+    before = read_alone(job)
     reply = client.completions.create(
         model="smollm2", prompt=prompts, max_tokens=0, echo=True, logprobs=5, extra_body={"return_tokens_as_token_ids": True}
     )
@@ -89,7 +100,7 @@ def test_scores_prompts_as_libllama_does(job, client):
                 top = got.top_logprobs[at]
                 assert len(top) in (5, 6) and top[f"token_id:{prompt[at]}"] == got.token_logprobs[at]
                 assert top[f"token_id:{most_likely}"] >= max(top.values()) - NEAR
-    assert metric(job.url, "pdjob_router_bypassed_total", reason="prompt_only") == 1
+    assert read_alone(job) == before + 1
     assert_idle(job)
 
 
@@ -122,3 +133,63 @@ def test_what_follows_the_prompt_is_the_same_as_without_echo(job, client, tokens
     assert "".join(event.choices[0].text for event in streamed) == echoed.text
     together = [logprob for event in streamed if event.choices[0].logprobs for logprob in event.choices[0].logprobs.token_logprobs]
     assert together == echoed.logprobs.token_logprobs
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True)) / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def test_openais_client_gets_the_embeddings_of_libllama(job, client):
+    before = read_alone(job)
+    # As in OpenAI's documentation. The client asks for base64, and decodes it.
+    reply = client.embeddings.create(model="smollm2", input=TEXTS)
+    assert [each.index for each in reply.data] == [0, 1, 2, 3]
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens > len(TEXTS)
+    with libllama() as reference:
+        for text, each in zip(TEXTS, reply.data, strict=True):
+            assert len(each.embedding) == DIMENSIONS
+            assert math.isclose(sum(x * x for x in each.embedding), 1, abs_tol=1e-5)
+            assert 1 - cosine(each.embedding, reference.embedding(reference.tokens(text))) < TURNED
+    assert read_alone(job) == before + 1
+    assert_idle(job)
+
+
+def test_an_embedding_does_not_depend_on_its_neighbours(client):
+    together = client.embeddings.create(model="smollm2", input=TEXTS + [text * 2 for text in TEXTS]).data
+    for index, text in enumerate(TEXTS):
+        assert client.embeddings.create(model="smollm2", input=text).data[0].embedding == together[index].embedding
+
+
+def test_inputs_are_texts_or_token_ids_and_outputs_numbers_or_base64(job, client):
+    prompt = words(130, seed=1)
+    one = client.embeddings.create(model="smollm2", input=prompt, encoding_format="float")
+    assert one.usage.prompt_tokens == 130
+    both = client.embeddings.create(model="smollm2", input=[prompt, prompt[:7]], encoding_format="base64")
+    assert httpx.post(job.url + "/v1/embeddings", json={"input": prompt}, timeout=60).json()["data"][0]["embedding"] == one.data[0].embedding
+    decoded = client.embeddings.create(model="smollm2", input=[prompt, prompt[:7]])
+    assert decoded.data[0].embedding == pytest.approx(one.data[0].embedding, abs=1e-7)
+    assert isinstance(both.data[0].embedding, str)
+
+
+def test_fewer_dimensions_have_length_1_again(client):
+    whole = client.embeddings.create(model="smollm2", input=TEXTS[0], encoding_format="float").data[0].embedding
+    short = client.embeddings.create(model="smollm2", input=TEXTS[0], dimensions=64, encoding_format="float").data[0].embedding
+    assert len(short) == 64 and math.isclose(sum(x * x for x in short), 1, abs_tol=1e-5)
+    assert 1 - cosine(short, whole[:64]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "fields, param",
+    [
+        ({"input": "a", "dimensions": DIMENSIONS + 1}, "dimensions"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
+        ({"input": [1, 10**6]}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": words(3000, seed=2)}, "input"),
+        ({"input": ["a"] * 257}, "input"),
+        ({}, "input"),
+    ],
+)
+def test_refuses_what_it_cannot_do(job, fields, param):
+    reply = httpx.post(job.url + "/v1/embeddings", json={"model": "smollm2", **fields}, timeout=60)
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == param, reply.text
