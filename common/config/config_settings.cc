@@ -167,6 +167,12 @@ class Layer {
     return path;
   }
 
+  // It names a file, as `tls.certificate` does.
+  bool names_key_of_tls() const {
+    const size_t count = key_.parts.size();
+    return count > 1 && key_.parts[count - 2].word == "tls" && key_.parts[count - 1].word == "key";
+  }
+
   std::optional<ConfigNode> read_value() {
     const std::string text = setting_.text.substr(key_.value_begin);
     const auto refuse = [&](const std::string& message) {
@@ -174,7 +180,7 @@ class Layer {
       return std::nullopt;
     };
     ConfigNode value{.kind = ConfigNode::Kind::kText, .text = text};
-    bool secret = is_secret_key(key_.parts.back().word);
+    bool secret = is_secret_key(key_.parts.back().word) && !names_key_of_tls();
     if (setting_.form == ConfigSetting::Form::kYaml) {
       Result<ConfigNode> read = parse_config_value(text);
       secret = secret || (read ? has_secret(*read) : is_secret(text));
