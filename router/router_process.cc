@@ -40,6 +40,12 @@ class RouterProcess {
     loop_.pace_turns(kTurnInterval);
     PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(options_.config.listen));
     if (options_.config.tls.on()) {
+      // Before any thread starts, or that thread might get the signal.
+      hangup_.emplace(loop_, std::array{SIGHUP}, [this](int /*signal*/) {
+        if (watch_) {
+          watch_->reload();
+        }
+      });
       PDJOB_TRY(tls_, net::ServerTls::open(options_.config.tls));
     }
     const bool in_a_job = !options_.spec.control.empty();
@@ -122,7 +128,6 @@ class RouterProcess {
         tell_certificate("serves new connections");
       }
     });
-    hangup_.emplace(loop_, std::array{SIGHUP}, [this](int /*signal*/) { watch_->reload(); });
   }
 
   void tell_certificate(const char* what) {

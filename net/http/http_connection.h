@@ -85,8 +85,6 @@ class HttpConnection final : public FdHandler {
   void resume_body();
   bool is_http_1_0() const { return head_.is_http_1_0; }
   size_t bytes_queued() const { return queue_.size(); }
-  // All bytes of its replies so far have left this process.
-  bool sent() const { return queue_.empty() && (stream_ == nullptr || stream_->flushed()); }
   void hold_more(size_t bytes) { hold_body(bytes); }
   void body_freed() { release_body(); }
 

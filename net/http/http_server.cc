@@ -227,7 +227,7 @@ void HttpServerOverEpoll::sweep() {
 
 size_t HttpServerOverEpoll::replies_alive() const {
   return static_cast<size_t>(std::ranges::count_if(clients_, [this](const auto& each) {
-    return exchanges_.contains(each.second.exchange) || !each.first->sent();
+    return exchanges_.contains(each.second.exchange) || each.first->bytes_queued() > 0;
   }));
 }
 

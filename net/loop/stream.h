@@ -39,9 +39,6 @@ class Stream {
   // At most kSendPiecesMax pieces.
   virtual ssize_t write(std::span<const std::string_view> pieces) = 0;
 
-  // False: the stream still holds bytes that write() took. It sends them as the peer reads.
-  virtual bool flushed() const { return true; }
-
   // The peer reads the end of the stream after all that was written.
   virtual void finish_writing() = 0;
   // When it is closed, the peer gets an error, not the end of the stream.

@@ -1,5 +1,6 @@
 #include "net/tls/tls_server_stream.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -50,7 +51,6 @@ void TlsServerStream::on_ready(uint32_t epoll_events) {
   uint32_t told = epoll_events;
   if ((epoll_events & EPOLLOUT) != 0) {
     told |= EPOLLIN;  // Reading may have had to write.
-    told |= flush() ? 0 : static_cast<uint32_t>(EPOLLERR);
   }
   handler_->on_ready(told);  // It may destroy this stream.
 }
@@ -82,45 +82,30 @@ ssize_t TlsServerStream::read(std::span<char> to) {
 }
 
 ssize_t TlsServerStream::write(std::span<const std::string_view> pieces) {
-  if (const int outcome = session_.flush(); outcome < 0) {
-    return outcome;
-  }
-  size_t total = 0;
+  size_t offered_before = session_.pending();
+  size_t taken = offered_before;
+  int outcome = session_.flush();
   for (std::string_view piece : pieces) {
-    while (!piece.empty()) {
-      const size_t taken = session_.take(piece);
-      total += taken;
-      piece.remove_prefix(taken);
-      if (piece.empty()) {
-        break;
-      }
-      const int outcome = session_.flush();
-      if (outcome < 0) {
-        return outcome == -EAGAIN ? static_cast<ssize_t>(total) : outcome;
-      }
+    const size_t skipped = std::min(offered_before, piece.size());
+    offered_before -= skipped;
+    piece.remove_prefix(skipped);
+    while (outcome == 0 && !piece.empty()) {
+      const size_t more = session_.take(piece);
+      taken += more;
+      piece.remove_prefix(more);
+      outcome = piece.empty() ? 0 : session_.flush();  // The record is full.
     }
   }
-  const int outcome = session_.flush();
-  return outcome < 0 && outcome != -EAGAIN ? outcome : static_cast<ssize_t>(total);
-}
-
-bool TlsServerStream::flush() {
-  if (session_.flushed()) {
-    return true;
-  }
-  const int outcome = session_.flush();
-  if (outcome == 0 && finishing_) {
-    finish_writing();
-  }
-  return outcome == 0 || outcome == -EAGAIN;
+  outcome = outcome == 0 ? session_.flush() : outcome;
+  const size_t sent = taken - session_.pending();
+  return outcome == 0 || (outcome == -EAGAIN && sent > 0) ? static_cast<ssize_t>(sent) : outcome;
 }
 
 void TlsServerStream::finish_writing() {
-  finishing_ = true;
-  if (session_.flushed()) {
+  if (session_.pending() == 0) {
     session_.finish();
-    plain_->finish_writing();
   }
+  plain_->finish_writing();
 }
 
 // --- plain HTTP

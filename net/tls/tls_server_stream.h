@@ -1,5 +1,9 @@
 // TlsServerStream: the acceptor's end of a TLS connection as a Stream, over another Stream. Whoever
 // watches it is called as for a plain one: also for what TLS has read ahead. Loop-bound.
+//
+// write() counts bytes once they are with the stream below, so nothing is left here when all is
+// counted. What it did not count must be offered again, unchanged: a part of it may be in a record
+// already.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +29,7 @@ class TlsServerStream final : public Stream, FdHandler, TlsWire {
   int connect_error() const override { return plain_->connect_error(); }
   ssize_t read(std::span<char> to) override;
   ssize_t write(std::span<const std::string_view> pieces) override;
-  bool flushed() const override { return session_.flushed(); }
+  // Requires: all that was written is counted.
   void finish_writing() override;
   void reset_when_closed() override { plain_->reset_when_closed(); }
 
@@ -44,8 +48,6 @@ class TlsServerStream final : public Stream, FdHandler, TlsWire {
   void on_ready(uint32_t epoll_events) override;
   ssize_t wire_read(std::span<char> to) override;
   ssize_t wire_write(std::string_view bytes) override;
-  // Of what TLS has taken. False: the connection is broken.
-  bool flush();
   void wake(uint32_t epoll_events);
 
   Loop& loop_;
@@ -53,7 +55,6 @@ class TlsServerStream final : public Stream, FdHandler, TlsWire {
   TlsSession session_;
   FdHandler* handler_ = nullptr;
   char first_ = '\0';  // The peer's first byte.
-  bool finishing_ = false;
   TimerId wake_{};
   uint32_t wake_events_ = 0;
 };

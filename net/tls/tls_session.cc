@@ -19,6 +19,7 @@ constexpr char kSuite[] = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kSuiteNumber[] = {0x13, 0x01};
 constexpr unsigned char kIdentity[] = {'p', 'd', 'j', 'o', 'b', ' ', 'k', 'v'};
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
+constexpr size_t kRecordBytesKept = 2048;
 constexpr size_t kReadAheadBytes = 4 * kRecordBytes;  // One system call reads several records.
 // Of TLS 1.2: ephemeral exchange and authenticated encryption only.
 constexpr char kOlderSuites[] = "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL";
@@ -329,6 +330,11 @@ int TlsSession::flush() {
       bytes_of_key_ = 0;
       PDJOB_CHECK(SSL_key_update(session_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1);
     }
+  }
+  // Of thousands of connections most are idle.
+  const bool frugal = (SSL_get_mode(session_.get()) & SSL_MODE_RELEASE_BUFFERS) != 0;
+  if (frugal && record_.empty() && record_.capacity() > kRecordBytesKept) {
+    std::vector<char>().swap(record_);
   }
   return trouble_ == Trouble::kNone ? 0 : -EPROTO;
 }

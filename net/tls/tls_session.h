@@ -111,8 +111,9 @@ class TlsSession {
   // 0: all that was taken is with the wire. Otherwise -errno as above; after -EAGAIN call again
   // when the wire is ready.
   int flush();
-  bool flushed() const { return record_.empty(); }
-  // Says that nothing more is sent. Requires: flushed().
+  // Bytes that were taken and are not with the wire.
+  size_t pending() const { return record_.size(); }
+  // Says that nothing more is sent. Requires: nothing is pending.
   void finish();
 
   enum class Trouble {

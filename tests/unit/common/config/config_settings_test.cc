@@ -148,6 +148,9 @@ TEST(ConfigSettings, SecretsAreRefusedAndNotShown) {
         "decode.args=[HF_TOKEN_PATH=a, KEYS=b]", "decode.args=['http://[::1]:80/@x']"}) {
     EXPECT_EQ(errors_of({setting}), "") << setting;
   }
+  EXPECT_EQ(errors_of({"router.tls.key=/etc/server.key"}).find("looks like a secret"),
+            std::string::npos)
+      << "it names a file";
 }
 
 TEST(ConfigSettings, TextsStandAsTheyAre) {
