@@ -9,7 +9,6 @@
 #include <utility>
 
 #include <ggml-backend.h>
-#include <ggml-cpu.h>
 #include <llama.h>
 #include <log.h>
 
@@ -374,9 +373,7 @@ void LlamaEngine::join_board() {
 }
 
 ThreadsPtr LlamaEngine::make_threads(uint32_t count) const {
-  ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(count));
-  params.poll = board_ ? kNoPolling : kThreadPolling;
-  return ThreadsPtr(new_cpu_threads(params));
+  return ThreadsPtr(new_cpu_threads(count, board_ ? kNoPolling : kThreadPolling));
 }
 
 // More threads are made the first time that a step may use them.

@@ -203,10 +203,8 @@ def make_debs(options):
                        "fish": "usr/share/fish/vendor_completions.d/pdjob.fish"}
         for shell, name in completions.items():
             put(folder, name, run(str(program), "completion", shell))
-        manual = subprocess.run([program, "reference", "man"], capture_output=True)
-        if manual.returncode == 0:
-            page = put(folder, "usr/share/man/man1/pdjob.1.gz", "")
-            page.write_bytes(gzip.compress(manual.stdout, mtime=0))
+        page = put(folder, "usr/share/man/man1/pdjob.1.gz", "")
+        page.write_bytes(gzip.compress(run(str(program), "reference", "man").encode(), mtime=0))
         print(build_deb(folder, options, "pdjob", "amd64"))
 
         folder = pathlib.Path(temporary, "model")

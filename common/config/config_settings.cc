@@ -106,10 +106,19 @@ bool is_secret(std::string_view text) {
          names_secret(text.substr(0, equals));
 }
 
-bool has_secret(const ConfigNode& node) {
-  return is_secret(node.text) || std::ranges::any_of(node.items, has_secret) ||
-         std::ranges::any_of(node.entries, [](const ConfigEntry& entry) {
-           return is_secret_key(entry.key) || has_secret(entry.value);
+// The key of a certificate is a file.
+bool is_key_file(std::string_view section, std::string_view key) {
+  return section == "tls" && key == "key";
+}
+
+// `name`: the key that the value belongs to.
+bool has_secret(const ConfigNode& node, std::string_view name) {
+  return is_secret(node.text) ||
+         std::ranges::any_of(node.items,
+                             [&](const ConfigNode& item) { return has_secret(item, name); }) ||
+         std::ranges::any_of(node.entries, [&](const ConfigEntry& entry) {
+           return (is_secret_key(entry.key) && !is_key_file(name, entry.key)) ||
+                  has_secret(entry.value, entry.key);
          });
 }
 
@@ -167,12 +176,6 @@ class Layer {
     return path;
   }
 
-  // It names a file, as `tls.certificate` does.
-  bool names_key_of_tls() const {
-    const size_t count = key_.parts.size();
-    return count > 1 && key_.parts[count - 2].word == "tls" && key_.parts[count - 1].word == "key";
-  }
-
   std::optional<ConfigNode> read_value() {
     const std::string text = setting_.text.substr(key_.value_begin);
     const auto refuse = [&](const std::string& message) {
@@ -180,10 +183,13 @@ class Layer {
       return std::nullopt;
     };
     ConfigNode value{.kind = ConfigNode::Kind::kText, .text = text};
-    bool secret = is_secret_key(key_.parts.back().word) && !names_key_of_tls();
+    const std::vector<Part>& parts = key_.parts;
+    const std::string& key = parts.back().word;
+    const std::string section = parts.size() > 1 ? parts[parts.size() - 2].word : "";
+    bool secret = is_secret_key(key) && !is_key_file(section, key);
     if (setting_.form == ConfigSetting::Form::kYaml) {
       Result<ConfigNode> read = parse_config_value(text);
-      secret = secret || (read ? has_secret(*read) : is_secret(text));
+      secret = secret || (read ? has_secret(*read, key) : is_secret(text));
       if (!read && !secret) {
         show(setting_.text);
         return refuse(read.error().message);

@@ -141,7 +141,9 @@ std::string cpu_instructions() {
   return text;
 }
 
-ggml_threadpool* new_cpu_threads(ggml_threadpool_params& params) {
+ggml_threadpool* new_cpu_threads(uint32_t count, uint32_t poll) {
+  ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(count));
+  params.poll = poll;
   return function<decltype(ggml_threadpool_new)>("ggml_threadpool_new")(&params);
 }
 

@@ -1,15 +1,15 @@
 // libllama's kernels for the CPU. A package has several variants of them, for CPUs with more or
 // fewer instructions; every other build has one. A process computes with one variant for its whole
-// life, because libllama keeps it in globals. So only one thread at a time may call these
-// functions. Loop-bound.
+// life, because libllama keeps it in globals: one thread at a time may choose it. The other
+// functions want that it is chosen, and are Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/result.h"
 
 struct ggml_threadpool;
-struct ggml_threadpool_params;
 
 namespace pdjob::engine {
 
@@ -35,8 +35,9 @@ Status choose_cpu_kernels(CpuKernels wanted);
 // The instructions that the chosen variant was compiled for, in libllama's words: "SSE3 AVX AVX2".
 std::string cpu_instructions();
 
-// ggml_threadpool_new() and ggml_threadpool_free() of the chosen variant.
-ggml_threadpool* new_cpu_threads(ggml_threadpool_params& params);
+// ggml_threadpool_new() and ggml_threadpool_free() of the chosen variant. `poll` is how long idle
+// threads spin, as ggml counts it. Returns null if the threads cannot be started.
+ggml_threadpool* new_cpu_threads(uint32_t count, uint32_t poll);
 void free_cpu_threads(ggml_threadpool* threads);
 
 }  // namespace pdjob::engine

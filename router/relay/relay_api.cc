@@ -100,7 +100,7 @@ RelayApi::~RelayApi() {
 
 void RelayApi::route(RequestId id, net::HttpRequest& request, RequestBody body, bool generates,
                      std::unique_ptr<ReplySink> sink) {
-  const uint64_t tokens = body.tokens();
+  const uint64_t tokens = generates ? body.tokens() : body.prompt_tokens();
   const Admission::Tenant tenant = tenant_of(request);
   if (const auto denial = admit(tenant, tokens)) {
     reply_json(*sink, *denial);

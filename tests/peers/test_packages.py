@@ -1,6 +1,7 @@
 """Packages of pdjob: the wheel and the .deb in a Debian that never saw pdjob, and the variants of libllama's kernels that both carry."""
 
 import asyncio
+import gzip
 import hashlib
 import os
 import pathlib
@@ -140,6 +141,7 @@ def test_the_deb_answers_and_leaves_nothing(debian):
     names = sorted(f"/tmp/dist/{path.name}" for path in DIST.glob("*.deb"))
     inside(debian, "apt-get", "update")
     inside(debian, "apt-get", "install", "--yes", "--no-install-recommends", *names)
+    assert ".TH" in gzip.decompress((debian / "usr/share/man/man1/pdjob.1.gz").read_bytes()).decode()
     answer_of(debian, "/usr/bin/pdjob")
     # As the unit runs it.
     shutil.rmtree(debian / "var/lib/pdjob")
@@ -167,7 +169,8 @@ def booted(debian):
         run("apt-get", "install", "--yes", "--no-install-recommends", "systemd-container")
     shutil.copytree(DIST, debian / "root/dist")
     inside(debian, "apt-get", "update")
-    inside(debian, "apt-get", "install", "--yes", "--no-install-recommends", "systemd-sysv", "procps", *(f"/root/dist/{path.name}" for path in DIST.glob("*.deb")))
+    names = [f"/root/dist/{path.name}" for path in DIST.glob("*.deb")]
+    inside(debian, "apt-get", "install", "--yes", "--no-install-recommends", "systemd-sysv", "procps", *names)
     (debian / "etc/pdjob/quickstart.yaml").write_text(inside(debian, "pdjob", "example") + "launcher: {orphan_timeout: 5min}\n")
     with open(debian.parent / "console", "w") as console:
         command = ["systemd-nspawn", f"--directory={debian}", "--register=no", "--keep-unit", "--private-network", "--boot"]
@@ -204,15 +207,11 @@ def test_the_unit_runs_a_job_and_its_next_launcher_adopts_it(booted):
     booted("systemctl", "kill", "--kill-whom=main", "--signal=KILL", "pdjob@quickstart")
     eventually(lambda: "adopted 3 of 3 processes" in journal(), seconds=120, what="a launcher that adopts the job")
     assert before - processes() == {launcher}
-    # The job goes on during the removal of a launcher, but not after that of the package.
+    # The removal of the package ends the job.
     booted("apt-get", "purge", "--yes", "pdjob", "pdjob-quickstart")
-    assert processes_named_pdjob(booted) == []
+    assert "pdjob" not in booted("ps", "-eo", "comm=")
     left = booted("find", "/", "-xdev", "-name", "*pdjob*", "-not", "-path", "/root/*", "-not", "-path", "/var/log/*", "-not", "-path", "/sys/*")
     assert left.split() == ["/etc/pdjob"]  # With the job file that is the administrator's.
-
-
-def processes_named_pdjob(booted):
-    return [line for line in booted("ps", "-eo", "comm=").splitlines() if "pdjob" in line]
 
 
 @pytest.fixture

@@ -115,18 +115,19 @@ void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
 
 void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
   const auto decoding = static_cast<uint32_t>(items.size());
-  const uint32_t whole =
+  uint32_t whole =
       std::min(options_.prompt_tokens_per_step, options_.engine.batch_tokens - decoding);
   uint32_t room = whole;
   for (const auto& [id, request] : requests_) {
     add_continued_items(id, request, room, items);
     const uint32_t left = request.prompt_tokens - request.prompt_computed;
-    if (left > 0 && request.reads_prompt) {
+    if (left > 0 && request.reads_prompt && whole > limits::kReadTokensPerStep) {
       const uint32_t used = whole - room;  // By earlier requests; they count, too.
       if (used >= limits::kReadTokensPerStep) {
         continue;  // It comes first once they are done.
       }
-      room = std::min<uint32_t>(room, limits::kReadTokensPerStep - used);
+      whole = limits::kReadTokensPerStep;
+      room = whole - used;
     }
     const uint32_t count = std::min(left, room);
     if (count == 0) {

@@ -1074,6 +1074,30 @@ TEST_F(HttpApiTest, SendsTokenizeToOneWorker) {
   EXPECT_TRUE(workers[0]->heard.empty());
 }
 
+TEST_F(HttpApiTest, AsksOneWorkerWhatBoundsATextWithoutABody) {
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  serve();
+  EXPECT_EQ(exchange("GET", "/tokenizer_info", "").status, 200);
+  ASSERT_EQ(decode.heard.size(), 1U);
+  EXPECT_EQ(decode.heard[0].path, "/tokenizer_info");
+  EXPECT_EQ(decode.heard[0].body, "");
+}
+
+TEST_F(HttpApiTest, SendsWhatOnlyReadsItsPromptToAPrefillWorkerAlone) {
+  FakeWorker& prefill = add("p0", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  serve();
+  const std::string scored = R"({"prompt":["x","y"],"echo":true,"logprobs":1,"max_tokens":1})";
+  EXPECT_EQ(exchange("POST", "/v1/completions", scored).status, 200);
+  EXPECT_EQ(exchange("POST", "/v1/embeddings", R"({"input":"x","kv_transfer_params":{}})").status,
+            200);
+  ASSERT_EQ(prefill.heard.size(), 2U);
+  EXPECT_EQ(prefill.heard[0].body, scored);
+  EXPECT_EQ(prefill.heard[1].path, "/v1/embeddings");
+  EXPECT_EQ(prefill.heard[1].body, R"({"input":"x"})") << "no client names a source of KV";
+  EXPECT_TRUE(decode.heard.empty());
+}
+
 TEST_F(HttpApiTest, ObeysPins) {
   for (const char* name : {"p0", "p1"}) {
     add(name, net::Role::kPrefill);

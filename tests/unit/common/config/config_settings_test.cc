@@ -26,6 +26,10 @@ std::string read(ConfigReader& in, Read& read) {
     section.field("model", read.model, {.doc = "m"});
   });
   in.field("key_file", read.key_file, {.doc = "k"});
+  in.section("tls", {.doc = "t"}, [](ConfigReader& section) {
+    std::string key;
+    section.field("key", key, {.doc = "k"});
+  });
   return in.finish();
 }
 
@@ -139,7 +143,8 @@ TEST(ConfigSettings, SecretsAreRefusedAndNotShown) {
     EXPECT_EQ(errors.find("s3cr3t"), std::string::npos) << errors;
   }
   for (const char* const setting :
-       {"key_file=k", "decode.args=[--max-tokens=5, --tokenizer, a, --api-key-file=x]",
+       {"key_file=k", "tls.key=k.pem", "tls={key: k.pem}",
+        "decode.args=[--max-tokens=5, --tokenizer, a, --api-key-file=x]",
         "decode.args=[HF_TOKEN_PATH=a, KEYS=b]", "decode.args=['http://[::1]:80/@x']"}) {
     EXPECT_EQ(errors_of({setting}), "") << setting;
   }

@@ -111,6 +111,18 @@ TEST(ReadingBatcher, AStepWithSuchAPromptIsSmallWhateverElseIsInIt) {
   EXPECT_EQ(run(), "run s1:r2[98+2]*1 s2:r3[0+50]*1");
 }
 
+TEST(ReadingBatcher, SeveralSuchPromptsShareAStep) {
+  Batcher batcher{{.engine = {.sequences = 4, .rows_per_sequence = 512, .batch_tokens = 256},
+                   .prompt_tokens_per_step = 200}};
+  std::vector<Effect> effects;
+  for (const uint64_t request : {1U, 2U, 3U}) {
+    const RequestArrived arrived{
+        .request = RequestId{request}, .prompt_tokens = 30, .reads_prompt = true};
+    batcher.start_prompt(RequestId{request}, batcher.take(arrived, effects).value(), 30, 1);
+  }
+  EXPECT_EQ(word(RunStep{batcher.next_batch()}), "run s0:r1[0+30]*1 s1:r2[0+30]*1 s2:r3[0+4]");
+}
+
 TEST(ReadingBatcher, SuchAPromptIsComputedWholeThoughItsRowsAreKept) {
   Batcher batcher{{.engine = {.sequences = 1, .rows_per_sequence = 128, .batch_tokens = 64},
                    .prompt_tokens_per_step = 64}};
