@@ -93,10 +93,10 @@ class EngineLoop {
   // choices 0 .. count-1. A continued choice begins with all its earlier tokens.
   void sample(Live& live, uint32_t choice, uint32_t count, std::span<const float> logits,
               std::vector<SampledToken>& sampled, std::vector<SampleFailure>& failed);
-  // Takes the tokens that the choice generated elsewhere. All but the last are output at once.
   // Takes what the step put out of the item's tokens. The last ones of a prompt complete the
   // output.
   Status read_prompt(Live& live, const BatchItem& item);
+  // Takes the tokens that the choice generated elsewhere. All but the last are output at once.
   Result<SampledToken> resume(Live& live, uint32_t index, const std::vector<Token>& tokens);
   // Adds the sampled token to the choice's text. Returns true if it ends the generation.
   bool take_token(Live& live, Choice& choice, GeneratedToken token);
