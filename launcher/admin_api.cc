@@ -11,18 +11,33 @@ namespace pdjob::launcher {
 
 namespace {
 constexpr size_t kBodyBytesMax = 4096;  // Only sizes come in a body.
+// Of requests with a wrong key.
+constexpr Duration kRefusedAfter = std::chrono::seconds(1);
+constexpr size_t kRefusedMax = 64;
 constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kJson = "application/json";
 constexpr const char* kMetrics = "text/plain; version=0.0.4; charset=utf-8";
 }  // namespace
 
+AdminApi::AdminApi(net::Loop& loop, std::string host, AdminPages pages, AdminGuard guard)
+    : loop_(loop),
+      host_(std::move(host)),
+      pages_(std::move(pages)),
+      guard_(std::move(guard)),
+      owner_({pages_.owner_key}),
+      visitors_({guard_.key, guard_.key.empty() ? "" : pages_.owner_key}) {}
+
+AdminApi::~AdminApi() { loop_.cancel(refusing_); }
+
 Result<std::unique_ptr<AdminApi>> AdminApi::open(net::Loop& loop, const std::string& listen,
-                                                 AdminPages pages) {
+                                                 AdminPages pages, AdminGuard guard) {
   PDJOB_TRY(const net::HttpAddress address, net::parse_http_address(listen));
-  std::unique_ptr<AdminApi> api(new AdminApi(std::move(pages)));
+  const std::string host = guard.key.empty() ? "127.0.0.1" : address.host;
+  std::unique_ptr<AdminApi> api(new AdminApi(loop, host, std::move(pages), std::move(guard)));
   net::HttpServerOptions options;
-  options.host = "127.0.0.1";
+  options.host = host;
   options.port = address.port;
+  options.tls = api->guard_.tls;
   options.body_bytes_max = kBodyBytesMax;
   PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
   return api;
@@ -95,8 +110,38 @@ void AdminApi::answer(net::ExchangeId id, const net::HttpRequest& request,
   server_->reply(id, 200, as_text ? kText : kJson, as_text ? text() : json());
 }
 
+// The dashboard's own files have no secrets; they ask for the key.
+bool AdminApi::lets_in(const net::HttpRequest& request) const {
+  return visitors_.opens(request.header("authorization")) ||
+         (request.method == "GET" && dashboard_file(request.path));
+}
+
+// Few wrong keys can be tried: each waits, and only so many wait at once.
+void AdminApi::refuse(net::ExchangeId id) {
+  if (refused_.size() >= kRefusedMax) {
+    return server_->reply(id, 429, kText, "too many wrong keys\n", {{"Retry-After", "1"}});
+  }
+  refused_.emplace_back(loop_.now() + kRefusedAfter, id);
+  if (refused_.size() == 1) {
+    refusing_ = loop_.call_at(refused_.front().first, [this] { answer_refused(); });
+  }
+}
+
+void AdminApi::answer_refused() {
+  while (!refused_.empty() && refused_.front().first <= loop_.now()) {
+    server_->reply(refused_.front().second, 401, kText, "this address wants its key\n",
+                   {{"WWW-Authenticate", "Bearer"}});
+    refused_.pop_front();
+  }
+  if (!refused_.empty()) {
+    refusing_ = loop_.call_at(refused_.front().first, [this] { answer_refused(); });
+  }
+}
+
 void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
-  if (!names_this_machine(request.header("host"))) {
+  if (!lets_in(request)) {
+    refuse(id);
+  } else if (guard_.key.empty() && !names_this_machine(request.header("host"))) {
     server_->reply(id, 403, kText, "ask 127.0.0.1, localhost or [::1]\n");
   } else if (request.method == "POST" && request.path == "/scale") {
     take_sizes(id, request);
@@ -139,7 +184,8 @@ bool AdminApi::answer_page(net::ExchangeId id, const net::HttpRequest& request) 
   } else if (request.path == "/sd") {
     const std::string_view host = request.header("host");
     server_->reply(id, 200, kJson,
-                   pages_.discovery_json(host.empty() ? address() : std::string(host)));
+                   pages_.discovery_json(host.empty() ? address() : std::string(host),
+                                         guard_.tls != nullptr ? "https" : "http"));
   } else if (request.path == "/health") {
     const bool ready = pages_.ready();
     server_->reply(id, ready ? 200 : 503, kText, ready ? "ready\n" : "not ready\n");

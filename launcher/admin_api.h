@@ -1,21 +1,25 @@
 // AdminApi: the launcher's own HTTP server: the dashboard, /status, /nodes, /scale and /rollout
 // (text with ?as=text), /links, /requests, /history, /plan, /explain, /metrics, /metrics/all,
-// /metrics/process?name=NAME, /sd, /health, /logs?process=NAME&from=BYTE, and POST /scale. It
-// listens on loopback only, and refuses requests that name another host. Logs and orders want the
-// key that only the job's owner can read; all else is for everybody on the machine. Loop-bound.
+// /metrics/process?name=NAME, /sd, /health, /logs?process=NAME&from=BYTE, and POST /scale. On
+// loopback it refuses requests that name another host; beyond, it wants a key over TLS. Logs and
+// orders want the key that only the job's owner can read; on loopback, all else is for everybody on
+// the machine. Loop-bound.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "common/address_text.h"
 #include "common/crypto/job_keys.h"
 #include "common/result.h"
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"
+#include "net/tls/server_tls.h"
 
 namespace pdjob::launcher {
 
@@ -31,7 +35,7 @@ struct AdminPages {
   using TextDone = std::function<void(Result<std::string>)>;
   std::function<void(TextDone)> all_metrics;
   std::function<void(std::string_view process, TextDone)> process_metrics;
-  std::function<std::string(const std::string& address)> discovery_json;
+  std::function<std::string(const std::string& address, const std::string& scheme)> discovery_json;
   std::function<bool()> ready;
   std::string owner_key;
   // A piece of a process's log, now or later: the number of its first byte, a line break, and the
@@ -50,16 +54,29 @@ struct AdminPages {
   std::function<Result<std::string>(std::string_view sizes)> scale;
 };
 
+// What an address beyond loopback asks for. The owner's key opens it, too.
+struct AdminGuard {
+  std::string key;                // Empty: nothing; requests must name this machine.
+  net::ServerTls* tls = nullptr;  // Outlives the server. Null: plain HTTP.
+};
+
 class AdminApi final : net::HttpHandler {
  public:
   // `listen`: "127.0.0.1:0".
   static Result<std::unique_ptr<AdminApi>> open(net::Loop& loop, const std::string& listen,
-                                                AdminPages pages);
+                                                AdminPages pages, AdminGuard guard = {});
+  ~AdminApi();
 
-  std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
+  // With its host as in `listen`.
+  std::string address() const { return address_text(host_, server_->port()); }
 
  private:
-  explicit AdminApi(AdminPages pages) : pages_(std::move(pages)), owner_({pages_.owner_key}) {}
+  AdminApi(net::Loop& loop, std::string host, AdminPages pages, AdminGuard guard);
+
+  // Answers a wrong key, a second later.
+  void refuse(net::ExchangeId id);
+  void answer_refused();
+  bool lets_in(const net::HttpRequest& request) const;
 
   void answer_log(net::ExchangeId id, const net::HttpRequest& request);
   AdminPages::TextDone reply_with_metrics(net::ExchangeId id);
@@ -73,8 +90,14 @@ class AdminApi final : net::HttpHandler {
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;
   void on_client_gone(net::ExchangeId /*id*/) override {}
 
+  net::Loop& loop_;
+  const std::string host_;
   const AdminPages pages_;
+  const AdminGuard guard_;
   const KeyCheck owner_;
+  const KeyCheck visitors_;
+  std::deque<std::pair<Instant, net::ExchangeId>> refused_;  // When to answer whom.
+  net::TimerId refusing_{};
   std::unique_ptr<net::HttpServer> server_;
 };
 

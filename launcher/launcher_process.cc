@@ -223,6 +223,8 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
   return options;
 }
 
+constexpr const char* kAnyPort = "127.0.0.1:0";
+
 // The console, the log and the admin API of a job that runs.
 class LauncherProcess final : JobRunner::Observer {
  public:
@@ -288,8 +290,8 @@ class LauncherProcess final : JobRunner::Observer {
                                std::string_view name,
                                AdminPages::TextDone done) { scrape_.one(name, std::move(done)); },
         .discovery_json =
-            [this](const std::string& address) {
-              return discovery_json(plan_.job, address, scraped_processes());
+            [this](const std::string& address, const std::string& scheme) {
+              return discovery_json(plan_.job, address, scheme, scraped_processes());
             },
         .ready = [this] { return job().state() == JobState::kReady; },
         .owner_key = runner_.owner_key(),
@@ -314,7 +316,12 @@ class LauncherProcess final : JobRunner::Observer {
         PDJOB_TRY_STATUS(folder_.publish_control_key(control_key_));
       }
     }
-    PDJOB_TRY(admin_, AdminApi::open(loop_, config_.launcher.admin, std::move(pages)));
+    const LauncherConfig& launcher = config_.launcher;
+    if (!launcher.admin_is_local()) {
+      PDJOB_TRY_STATUS(open_to_others(pages));
+    }
+    PDJOB_TRY(admin_, AdminApi::open(loop_, launcher.admin_is_local() ? launcher.admin : kAnyPort,
+                                     std::move(pages)));
     PDJOB_TRY_STATUS(publish_keys());
     return folder_.publish(
         {.pid = getpid(), .admin = admin_->address(), .key = runner_.owner_key()});
@@ -346,6 +353,23 @@ class LauncherProcess final : JobRunner::Observer {
     history_.look(workers, loop_.now());
     history_timer_ =
         loop_.call_at(loop_.now() + LoadHistory::kInterval, [this] { look_at_load(); });
+  }
+
+  // Beside the address on loopback, where this machine's commands ask.
+  Status open_to_others(const AdminPages& pages) {
+    const LauncherConfig& launcher = config_.launcher;
+    PDJOB_TRY(std::string key, read_key_file(launcher.admin_key_file));
+    PDJOB_TRY(admin_tls_, net::ServerTls::open(launcher.admin_tls));
+    PDJOB_TRY(for_others_, AdminApi::open(loop_, launcher.admin, pages,
+                                          {.key = std::move(key), .tls = admin_tls_.get()}));
+    certificate_watch_.emplace(loop_, *admin_tls_, [this](net::ServerTls::Look look) {
+      log::info(look == net::ServerTls::Look::kRefused
+                    ? "admin_tls: the new certificate is refused, and the old one stays: " +
+                          admin_tls_->refusal()
+                    : "admin_tls: new connections get the new certificate");
+    });
+    terminal_.say("dashboard: https://" + for_others_->address() + "\n");
+    return ok();
   }
 
   // Processes that are there already reach it where the earlier launcher was.
@@ -557,6 +581,9 @@ class LauncherProcess final : JobRunner::Observer {
   net::StopSignals signals_;
   std::unique_ptr<net::ControlServer> control_;  // Until the runner starts.
   std::unique_ptr<AdminApi> admin_;
+  std::unique_ptr<net::ServerTls> admin_tls_;
+  std::unique_ptr<AdminApi> for_others_;  // An address beyond loopback.
+  std::optional<net::CertificateWatch> certificate_watch_;
 };
 
 // Says what would keep the job from starting now: the router's port in use.

@@ -68,11 +68,32 @@ const requestRows = new Map(); // Key -> its elements.
 let answeredRequests = { routers: [] };
 let slowest = false;
 
+let key = ''; // Of an address beyond loopback. Only in this page's memory, and never in an address.
 async function ask(path) {
-  const reply = await fetch(path, { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) });
+  const headers = key === '' ? {} : { Authorization: 'Bearer ' + key };
+  const reply = await fetch(path, { cache: 'no-store', headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
+  if (reply.status === 401) askForKey();
   if (!reply.ok) throw new Error(path + ' answered ' + reply.status);
   return reply;
 }
+
+let keyWanted = false;
+function askForKey() {
+  if (!keyWanted && key !== '') setText($('key-hint'), 'The launcher refuses this key.');
+  keyWanted = true;
+  if (!$('key-form').hidden) return;
+  $('key-form').hidden = false;
+  $('main').hidden = true;
+  $('key').focus();
+}
+$('key-form').addEventListener('submit', (event) => {
+  event.preventDefault();
+  key = $('key').value.trim();
+  $('key').value = '';
+  $('key-form').hidden = true;
+  $('main').hidden = false;
+  keyWanted = false;
+});
 
 // ---- A look
 
@@ -563,12 +584,13 @@ async function look() {
 
 async function tick() {
   const begun = performance.now();
-  if (!paused && !document.hidden) {
+  if (!paused && !document.hidden && !keyWanted) {
     try {
       await look();
       trouble('');
     } catch (error) {
-      trouble('The launcher does not answer; what is shown is old. (' + error.message + ')');
+      if (keyWanted) trouble('');
+      else trouble('The launcher does not answer; what is shown is old. (' + error.message + ')');
     }
   }
   setTimeout(tick, Math.max(100, INTERVAL_MS - (performance.now() - begun)));
@@ -603,6 +625,7 @@ function move(step) {
   choose(next.firstChild.textContent);
 }
 document.addEventListener('keydown', (event) => {
+  if (document.activeElement === $('key')) return;
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const onCard = document.activeElement && document.activeElement.classList.contains('card');
   const free = onCard || document.activeElement === document.body;

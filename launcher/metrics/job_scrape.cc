@@ -22,12 +22,13 @@ constexpr size_t kSinglesMax = 256;
 Error too_many() { return {ErrorCode::kOverloaded, "too many read the job's metrics"}; }
 
 void append_target(JsonWriter& json, const std::string& job, const std::string& address,
-                   const ScrapedProcess* process) {
+                   const std::string& scheme, const ScrapedProcess* process) {
   json.begin_object().key("targets").begin_array().string(address).end_array();
   json.key("labels").begin_object();
   json.key("pdjob_job").string(job);
   json.key("process").string(process != nullptr ? process->name : "launcher");
   json.key("role").string(process != nullptr ? process->role : "launcher");
+  json.key("__scheme__").string(scheme);
   json.key("__metrics_path__").string(process != nullptr ? "/metrics/process" : "/metrics");
   if (process != nullptr) {
     json.key("__param_name").string(process->name);
@@ -38,13 +39,14 @@ void append_target(JsonWriter& json, const std::string& job, const std::string& 
 }  // namespace
 
 std::string discovery_json(const std::string& job, const std::string& address,
+                           const std::string& scheme,
                            const std::vector<ScrapedProcess>& processes) {
   std::string text;
   JsonWriter json(text);
   json.begin_array();
-  append_target(json, job, address, nullptr);
+  append_target(json, job, address, scheme, nullptr);
   for (const ScrapedProcess& process : processes) {
-    append_target(json, job, address, &process);
+    append_target(json, job, address, scheme, &process);
   }
   json.end_array();
   return text;

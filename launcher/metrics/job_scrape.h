@@ -27,9 +27,9 @@ struct ScrapedProcess {
 };
 
 // What Prometheus' HTTP service discovery reads: the launcher and every process as a target at
-// `address`, the launcher's own. Pure.
+// `address`, the launcher's own, where `scheme` is spoken. Pure.
 std::string discovery_json(const std::string& job, const std::string& address,
-                           const std::vector<ScrapedProcess>& processes);
+                           const std::string& scheme, const std::vector<ScrapedProcess>& processes);
 
 // The page's own metric: which processes answered. Pure.
 std::string scraped_metrics(const std::map<std::string, bool>& answered);

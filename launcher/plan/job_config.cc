@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/config/config_file.h"
+#include "common/crypto/job_keys.h"
 #include "launcher/placement/node.h"
 #include "launcher/plan/vllm_job.h"
 #include "net/http/http_client.h"
@@ -17,13 +18,37 @@ namespace pdjob::launcher {
 
 namespace {
 
+// Others can reach an address beyond loopback, so it needs a key, and TLS that hides the key.
+void check_admin(ConfigReader& in, const LauncherConfig& config) {
+  if (!net::parse_http_address(config.admin)) {
+    return in.fail("admin", "must be HOST:PORT, got " + config.admin);
+  }
+  const bool guarded = !config.admin_key_file.empty() && config.admin_tls.on();
+  if (config.admin_is_local()) {
+    for (const auto& [key, given] : {std::pair("admin_key_file", !config.admin_key_file.empty()),
+                                     std::pair("admin_tls", config.admin_tls.on())}) {
+      if (given) {
+        in.fail(key, "is for an address beyond loopback, and admin is " + config.admin);
+      }
+    }
+  } else if (!guarded) {
+    in.fail("admin", "others can reach " + config.admin +
+                         ": name admin_key_file and admin_tls, or use 127.0.0.1:PORT");
+  }
+}
+
 void read_launcher(ConfigReader& in, LauncherConfig& config) {
   using std::chrono::hours;
   using std::chrono::milliseconds;
   using std::chrono::seconds;
-  in.field(
-      "admin", config.admin,
-      {.doc = "Where status, /metrics and /plan are served; loopback only. Port 0: any free one."});
+  in.field("admin", config.admin,
+           {.doc = "Where the dashboard, status, /metrics and /plan are served. Port 0: any free "
+                   "one. Beyond loopback it needs admin_key_file and admin_tls."});
+  in.path("admin_key_file", config.admin_key_file,
+          {.doc = "Holds the key that an address beyond loopback asks for, in one line; readable "
+                  "for its owner only."});
+  router::read_tls(in, "admin_tls", "HTTPS of an address beyond loopback, as router.tls.",
+                   config.admin_tls);
   in.field("control_host", config.control_host,
            {.doc = "The address of this machine at which the job's processes reach the launcher. "
                    "They prove themselves with keys. Default: that on which the first cluster of "
@@ -149,11 +174,7 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   in.section("launcher", {.doc = "How processes are started, watched and stopped."},
              [&](ConfigReader& section) {
                read_launcher(section, config.launcher);
-               const auto admin = net::parse_http_address(config.launcher.admin);
-               if (!admin || (admin->host != "127.0.0.1" && admin->host != "localhost")) {
-                 section.fail("admin", "must be 127.0.0.1:PORT, got " + config.launcher.admin +
-                                           "; it has no access control");
-               }
+               check_admin(section, config.launcher);
                if (config.launcher.hang_timeout < config.launcher.heartbeat_timeout) {
                  section.fail("hang_timeout", "must not be below heartbeat_timeout");
                }
@@ -164,8 +185,9 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   check_control_host(in, config);
 }
 
-// Only where routers run, the files are there.
-void check_tls(ConfigReader& in, const Places& places, const net::CertificateFiles& tls) {
+// Only where the launcher and its routers run, the files are there.
+void check_tls(ConfigReader& in, const Places& places, const net::CertificateFiles& tls,
+               const std::string& section) {
   if (!places.models_here || tls.certificate.empty() || tls.key.empty()) {
     return;
   }
@@ -173,7 +195,7 @@ void check_tls(ConfigReader& in, const Places& places, const net::CertificateFil
       {.certificate = expand_home(tls.certificate, places), .key = expand_home(tls.key, places)});
   if (fault) {
     const bool of_key = fault->file == net::CertificateFault::File::kKey;
-    in.fail(of_key ? "router.tls.key" : "router.tls.certificate", fault->why);
+    in.fail(section + (of_key ? ".key" : ".certificate"), fault->why);
   }
 }
 
@@ -352,6 +374,11 @@ const ModelConfig* JobConfig::model_called(std::string_view served_name) const {
   return found == models.end() ? nullptr : &*found;
 }
 
+bool LauncherConfig::admin_is_local() const {
+  const auto address = net::parse_http_address(admin);
+  return address && (address->host == "127.0.0.1" || address->host == "localhost");
+}
+
 std::vector<std::string> JobConfig::served_names() const {
   std::vector<std::string> names;
   for (const ModelConfig& model : models) {
@@ -394,7 +421,14 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   check_groups(in, config);
   check_workers(in, config);
   check_router(in, config);
-  check_tls(in, places, config.router.tls);
+  check_tls(in, places, config.router.tls, "router.tls");
+  check_tls(in, places, config.launcher.admin_tls, "launcher.admin_tls");
+  const std::string& key_file = config.launcher.admin_key_file;
+  if (places.models_here && !key_file.empty() && !config.launcher.admin_is_local()) {
+    if (const auto key = read_key_file(expand_home(key_file, places)); !key) {
+      in.fail("launcher.admin_key_file", key.error().message);
+    }
+  }
   check_batch(in, config, use);
   check_rollout(in, config);
   config.text_of_job = in.text_without("batch");
@@ -412,8 +446,10 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
       launcher.log_dir.empty()
           ? launcher.state_dir + "/" + config.name + "/logs"
           : std::filesystem::absolute(expand_home(launcher.log_dir, places)).string();
-  for (std::string* path : {&config.rollout.weights_dir, &config.rollout.key_file,
-                            &config.router.tls.certificate, &config.router.tls.key}) {
+  for (std::string* path :
+       {&config.rollout.weights_dir, &config.rollout.key_file, &config.router.tls.certificate,
+        &config.router.tls.key, &config.launcher.admin_key_file,
+        &config.launcher.admin_tls.certificate, &config.launcher.admin_tls.key}) {
     *path = expand_home(*path, places);
   }
   batch::BatchConfig& batch = config.batch;
@@ -455,6 +491,8 @@ JobConfig batch_job(JobConfig config) {
                                 ? config.launcher.state_dir + "/" + config.name + "/logs"
                                 : config.launcher.log_dir + "-batch";
   config.launcher.admin = "127.0.0.1:0";
+  config.launcher.admin_key_file.clear();
+  config.launcher.admin_tls = {};
   config.router.listen = "127.0.0.1:0";
   config.router.tls = {};               // Nobody outside asks it.
   config.batch_api.dir.clear();         // It belongs to the other job.

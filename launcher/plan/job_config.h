@@ -31,7 +31,9 @@ enum class Mode {
 
 struct LauncherConfig {
   std::string admin = "127.0.0.1:0";
-  std::string control_host;  // Processes reach the launcher there.
+  std::string admin_key_file;       // Beyond loopback.
+  net::CertificateFiles admin_tls;  // The same.
+  std::string control_host;         // Processes reach the launcher there.
   Duration start_timeout = std::chrono::minutes(5);
   Duration stop_timeout = std::chrono::seconds(30);
   Duration heartbeat_timeout = std::chrono::seconds(3);
@@ -42,6 +44,9 @@ struct LauncherConfig {
   StragglerConfig stragglers;
   std::string state_dir;  // Absolute.
   std::string log_dir;    // Empty: `logs` in the job's folder in state_dir.
+
+  // Only this machine reaches `admin`.
+  bool admin_is_local() const;
 };
 
 struct JobConfig {

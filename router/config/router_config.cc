@@ -91,22 +91,6 @@ void refuse_own_keys(ConfigReader& in, const RouterConfig& config) {
   }
 }
 
-void read_tls(ConfigReader& in, net::CertificateFiles& tls) {
-  in.section("tls", {"Clients speak HTTPS, and nothing else. Without it: plain HTTP."},
-             [&tls](ConfigReader& section) {
-               section.path(
-                   "certificate", tls.certificate,
-                   {"A PEM file: the certificate, then those that lead to its authority."});
-               section.path("key", tls.key,
-                            {"A PEM file with its key, readable for its owner only. Both files are "
-                             "taken again when they change."});
-               if (tls.on() && (tls.certificate.empty() || tls.key.empty())) {
-                 section.fail(tls.key.empty() ? "key" : "certificate",
-                              "is missing: certificate and key come together");
-               }
-             });
-}
-
 void read_memory(ConfigReader& in, RouterConfig& config) {
   in.field("request_bytes_max", config.request_bytes_max,
            {"Memory for requests that are alive, with the copies that workers are sent; beyond, "
@@ -172,13 +156,27 @@ bool listens_to_kv(const RouterConfig& config) {
           config.decode_policy == PolicyKind::kPrefixAware);
 }
 
+void read_tls(ConfigReader& in, const char* key, const char* doc, net::CertificateFiles& tls) {
+  in.section(key, {doc}, [&tls](ConfigReader& section) {
+    section.path("certificate", tls.certificate,
+                 {"A PEM file: the certificate, then those that lead to its authority."});
+    section.path("key", tls.key,
+                 {"A PEM file with its key, readable for its owner only. Both files are "
+                  "taken again when they change."});
+    if (tls.on() && (tls.certificate.empty() || tls.key.empty())) {
+      section.fail(tls.key.empty() ? "key" : "certificate",
+                   "is missing: certificate and key come together");
+    }
+  });
+}
+
 void read(ConfigReader& in, RouterConfig& config) {
   using std::chrono::hours;
   using std::chrono::milliseconds;
   read_command(in, config);
   in.field("listen", config.listen,
            {"Where clients connect, as host:port; port 0 takes any free one."});
-  read_tls(in, config.tls);
+  read_tls(in, "tls", "Clients speak HTTPS, and nothing else. Without it: plain HTTP.", config.tls);
   in.field("replicas", config.replicas,
            {"Routers that share this address; the kernel gives each a share of the connections. "
             "Each has one thread."},

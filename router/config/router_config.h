@@ -76,6 +76,9 @@ struct ControlDoor {
 // would have computed before their turn came there; or all while it has no more to compute.
 enum class DecodePrefills { kNever, kWaiting, kEven };
 
+// Declares a section with `certificate` and `key`, which come together.
+void read_tls(ConfigReader& in, const char* key, const char* doc, net::CertificateFiles& tls);
+
 struct RouterConfig {
   RouterKind kind = RouterKind::kBuiltIn;
   std::string recipe;             // For kCommand.

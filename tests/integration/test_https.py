@@ -255,3 +255,39 @@ def test_mistakes_are_told_at_their_place(authority, tmp_path):
     os.chmod(at + ".key", 0o644)
     code, said = plan(f"certificate: {at}.pem\n    key: {at}.key")
     assert code == 2 and "run `chmod 600" in said, said
+
+
+ADMIN_KEY = "a-key-of-the-people-on-duty"
+
+
+def guarded_launcher(authority, folder):
+    """The address of a launcher that others may reach, and the keys of its job file."""
+    at = f"{authority.folder}/launcher"
+    authority.issue("launcher", at)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.2", 0))  # Counts as an address that others reach.
+        address = f"127.0.0.2:{taken.getsockname()[1]}"
+    with open(f"{folder}/admin.key", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(ADMIN_KEY + "\n")
+    return address, f"admin: '{address}', admin_key_file: {folder}/admin.key, admin_tls: {{certificate: {at}.pem, key: {at}.key}}"
+
+
+def test_the_launchers_address_beyond_loopback_wants_its_key_over_https(authority):
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        address, launcher = guarded_launcher(authority, folder)
+        with running_job(folder, launcher=launcher) as job, httpx.Client(verify=False, base_url=f"https://{address}", timeout=60) as visitor:
+            assert job.status()["state"] == "ready", "this machine's commands go on to ask at loopback, without that key"
+            assert visitor.get("/").status_code == 200 and "key-form" in visitor.get("/").text, "the page itself has no secret"
+            began = time.monotonic()
+            for key in ("", "Bearer wrong"):
+                refused = visitor.get("/status", headers={"Authorization": key})
+                assert refused.status_code == 401 and "ready" not in refused.text
+            assert time.monotonic() - began >= 1.9, "a wrong key is answered a second later"
+            key = {"Authorization": "Bearer " + ADMIN_KEY}
+            assert visitor.get("/status", headers=key).json()["state"] == "ready"
+            found = visitor.get("/sd", headers=key).json()
+            assert {target["labels"]["__scheme__"] for target in found} == {"https"} and found[0]["targets"] == [address]
+            assert visitor.get("/metrics/all", headers=key).status_code == 200
+            assert visitor.post("/scale", headers=key, content="decode=2").status_code == 401, "an order wants the owner's key"
+            with pytest.raises(httpx.HTTPError):
+                httpx.get(f"http://{address}/status", headers=key, timeout=30).raise_for_status()

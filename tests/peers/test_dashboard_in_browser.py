@@ -16,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 from conftest import running_job  # noqa: E402
+from test_https import ADMIN_KEY, Authority, guarded_launcher  # noqa: E402
 
 CHROMIUM = "/usr/bin/chromium"
 SHOTS = os.environ.get("PDJOB_SCREENSHOTS")  # A folder for pictures of what the tests saw.
@@ -148,7 +149,8 @@ def test_a_phone_needs_no_sideways_scrolling(job, open_page):
     for scheme in ("light", "dark"):
         page = open_page(job.admin, PHONE, scheme, has_touch=True, is_mobile=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-        assert page.evaluate("Math.min(...[...document.querySelectorAll('button')].map((each) => each.getBoundingClientRect().height))") >= 24
+        shown = "[...document.querySelectorAll('button')].filter((each) => each.offsetParent !== null)"
+        assert page.evaluate(f"Math.min(...{shown}.map((each) => each.getBoundingClientRect().height))") >= 24
         shot(page, f"phone-{scheme}")
 
 
@@ -295,3 +297,27 @@ def test_a_hundred_workers_stay_fluid(open_page, job):
     assert page.locator(".card").count() == 100
     assert page.evaluate("document.documentElement.scrollWidth") <= DESKTOP["width"]
     shot(page, "hundred")
+
+
+def test_an_address_beyond_loopback_asks_for_its_key_and_keeps_it_out_of_the_address_bar(browser):
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        address, launcher = guarded_launcher(Authority(folder), folder)
+        with running_job(folder, launcher=launcher):
+            context = browser.new_context(viewport=PHONE, ignore_https_errors=True)
+            page = context.new_page()
+            page.goto(f"https://{address}/")
+            until(page, "document.activeElement.id === 'key'")
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+            assert page.evaluate("document.querySelector('#key-form button').getBoundingClientRect().height") >= 24
+            shot(page, "key-form")
+            page.keyboard.type("not-the-key-of-this-address")
+            page.keyboard.press("Enter")
+            until(page, "document.getElementById('key-hint').textContent.includes('refuses')")
+            assert not page.query_selector(".card")
+            until(page, "document.activeElement.id === 'key'")
+            page.keyboard.type(ADMIN_KEY)
+            page.keyboard.press("Enter")
+            until(page, "document.querySelector('.card') !== null")
+            assert page.url == f"https://{address}/" and page.evaluate("Object.keys(localStorage).every((key) => !/key/.test(key))")
+            shot(page, "with-key")
+            context.close()

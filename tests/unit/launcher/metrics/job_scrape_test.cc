@@ -111,9 +111,9 @@ TEST_F(JobScrapeTest, OneProcessIsReadAsItIs) {
 
 TEST(Discovery, NamesEachProcessAtTheLaunchersAddress) {
   EXPECT_EQ(
-      discovery_json("demo", "localhost:1", {{.name = "d0", .role = "decode"}}),
-      R"([{"targets":["localhost:1"],"labels":{"pdjob_job":"demo","process":"launcher","role":"launcher","__metrics_path__":"/metrics"}},)"
-      R"({"targets":["localhost:1"],"labels":{"pdjob_job":"demo","process":"d0","role":"decode","__metrics_path__":"/metrics/process","__param_name":"d0"}}])");
+      discovery_json("demo", "localhost:1", "https", {{.name = "d0", .role = "decode"}}),
+      R"([{"targets":["localhost:1"],"labels":{"pdjob_job":"demo","process":"launcher","role":"launcher","__scheme__":"https","__metrics_path__":"/metrics"}},)"
+      R"({"targets":["localhost:1"],"labels":{"pdjob_job":"demo","process":"d0","role":"decode","__scheme__":"https","__metrics_path__":"/metrics/process","__param_name":"d0"}}])");
 }
 
 }  // namespace
