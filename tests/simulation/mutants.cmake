@@ -111,6 +111,7 @@ mutant(router_repeats_tokens everyday router/core/router.cc "effect.resumes = st
 mutant(router_blames_company everyday router/core/router_blame.cc "      excuse_company(request);" "")
 mutant(rollout_applies_while_open rollout launcher/rollout/rollout.cc "phase_ == Phase::kClosing && closed_ && quiet()" "phase_ == Phase::kClosing")
 mutant(rollout_forgets_routers rollout launcher/rollout/rollout.cc "return routers_applied() &&" "return true ||")
+mutant(rollout_forgets_its_pause rollout launcher/rollout/rollout.cc "      closed_(record.paused || record.applying)," "      closed_(record.applying),")
 mutant(rollout_keeps_old_weights rollout launcher/job/job.cc "    begin_leaving(process, Fate::kChangeRole, turn);" "")
 mutant(router_blames_neighbours everyday router/router_member.cc "std::chrono::milliseconds(10);" "std::chrono::milliseconds(0);")
 mutant(static_members_keep_old by_hand router/members/static_members.cc "if (row.entry != entry) {" "if (!row.entry) {")

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -194,6 +195,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   // The trainer has left: the fleet opens as soon as it can.
   void end_pauses();
   void check_weights(const router::Router& router);
+  void check_pause(Incarnation who, const SimRouter& router);
 
   // --- launchers, one after the other
   std::unique_ptr<SimProcess> new_launcher() {
@@ -308,6 +310,9 @@ class SimWorld final : public launcher::JobRunner::Observer {
   std::optional<launcher::JobRollout> rollout_;            // If a trainer gives orders.
   std::vector<net::OrderAsked> orders_waiting_;  // As routers keep them for the next launcher.
   uint64_t orders_ = 0;
+  // Routers that were closed when this launcher took over a paused fleet. Empty after its first
+  // order.
+  std::set<Incarnation> paused_;
   std::unique_ptr<SimHands> hands_;
   std::vector<router::StaticWorker> by_hand_;  // What the router is told of them.
   std::map<Incarnation, std::unique_ptr<SimMember>> members_;
@@ -724,6 +729,12 @@ void SimWorld::check_weights(const router::Router& router) {
   }
 }
 
+// A new launcher opens no paused fleet.
+void SimWorld::check_pause(Incarnation who, const SimRouter& router) {
+  invariants_.expect(router.core().closed() || !paused_.contains(who),
+                     "a paused fleet waits for an order, but a router is open,", who.value);
+}
+
 // --- launchers
 
 void SimWorld::note(const launcher::Event& event, const std::vector<launcher::Effect>& effects) {
@@ -820,6 +831,13 @@ void SimWorld::next_launcher() {
   ledger_ = ledger_disk_.begin();
   trace_.line(now(), "launcher", "begins, number " + std::to_string(ledger_.launcher));
   invariants_.expect(ledger_.planned, "a launcher finds the ledger of the one before, but");
+  paused_.clear();
+  for (const auto& [who, member] : members_) {
+    const auto* const router = dynamic_cast<const SimRouter*>(member.get());
+    if (router != nullptr && router->core().closed() && ledger_.rollout.paused) {
+      paused_.insert(who);
+    }
+  }
   open_clusters();
   watch_.adopt(ledger_.job, now());
   launcher::JobRunnerOptions options = *job_options_;
@@ -851,6 +869,7 @@ void SimWorld::check_routers() {
       continue;
     }
     check_weights(router->core());
+    check_pause(who, *router);
     for (const auto& [id, worker] : router->core().workers().all()) {
       invariants_.expect(hands_ || worker.entry.standing != net::Standing::kServing ||
                              watch_.proved(worker.entry.engine_id),
@@ -991,6 +1010,7 @@ void SimWorld::give_order(net::OrderAsked order) {
 }
 
 void SimWorld::pass_order(const net::OrderAsked& order) {
+  paused_.clear();
   launcher_->post([this, order] { rollout_->order({.peer = "", .id = order.id}, order); });
 }
 
