@@ -58,7 +58,7 @@ bool late(const GroupModel::Mean& measured, Duration target) {
 Autoscaler::Autoscaler(const std::vector<ScaledGroup>& groups, const JobScalingConfig& limits)
     : limits_(limits) {
   for (const ScaledGroup& each : groups) {
-    groups_.push_back({.facts = each, .model = GroupModel(each.scaling)});
+    groups_.push_back({.facts = each, .model = GroupModel(each.role, each.scaling)});
   }
 }
 

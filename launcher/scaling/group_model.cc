@@ -90,6 +90,7 @@ void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now) {
   std::map<std::string, net::WorkerLoad> seen;
   Sums sums{.at = now};
   uint64_t tokens = 0;
+  uint64_t generated = 0;
   double requests = 0;
   double rows = 0;
   double rows_max = 0;
@@ -112,17 +113,15 @@ void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now) {
     const uint64_t itl_us = growth(before.itl_sum_us, load.itl_sum_us);
     const uint64_t ttft_count = growth(before.ttft_count, load.ttft_count);
     const double busy = static_cast<double>(growth(before.busy_us, load.busy_us)) / 1e6;
-    tokens += computed;
+    const uint64_t decoded =
+        role_ == net::Role::kPrefill ? std::min(computed, itl_count) : 0;  // For others.
+    tokens += computed - decoded;
+    generated += itl_count + ttft_count;
     sums.ttft_us += growth(before.ttft_sum_us, load.ttft_sum_us);
     sums.ttft_count += ttft_count;
     sums.itl_us += itl_us;
     sums.itl_count += itl_count;
-    if (computed > 0 && busy > 0) {
-      follow(speed_, static_cast<double>(computed) / busy);
-    }
-    if (computed > 0 && ttft_count > 0) {
-      follow(prompt_tokens_, static_cast<double>(computed) / static_cast<double>(ttft_count));
-    }
+    measure_computing(computed - decoded, decoded, ttft_count, busy);
     const double running = (before.requests_running + load.requests_running) / 2.0;
     if (itl_count > 0 && running >= 1) {
       itl_by_requests_.add(running,
@@ -133,6 +132,7 @@ void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now) {
   if (last_at_ != Instant{} && passed > 0 && !workers.empty()) {
     // What waits has arrived, too.
     rate_.add(std::max(0.0, (static_cast<double>(tokens) + backlog - backlog_) / passed), now);
+    generated_.add(static_cast<double>(generated) / passed, now);
   }
   requests_.add(requests, now);
   rows_.add(rows, now);
@@ -144,6 +144,26 @@ void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now) {
   window_.push_back(sums);
   while (window_.front().at + kWindow < now) {
     window_.pop_front();
+  }
+}
+
+// `decoded`: tokens that it generated for others meanwhile. They took time, too, so the worker is
+// at least as fast as it looks.
+void GroupModel::measure_computing(uint64_t tokens, uint64_t decoded, uint64_t prompts,
+                                   double busy) {
+  if (tokens == 0) {
+    return;
+  }
+  if (busy > 0) {
+    const double speed = static_cast<double>(tokens) / busy;
+    if (decoded == 0) {
+      follow(speed_, speed);
+    } else {
+      speed_ = std::max(speed_, speed);
+    }
+  }
+  if (prompts > 0) {
+    follow(prompt_tokens_, static_cast<double>(tokens) / static_cast<double>(prompts));
   }
 }
 
@@ -189,13 +209,13 @@ GroupModel::Need GroupModel::for_itl(const Shape& shape) const {
   double each = std::max(1.0, (target - a) / b);
   each = running_max_ > 0 ? std::min(each, running_max_) : each;
   const double by_requests = shape.requests / each;
-  const double by_rate = b * shape.rate / std::clamp(1 - alone / target, kLoadMin, kLoadMax);
+  const double by_rate = b * shape.generated / std::clamp(1 - alone / target, kLoadMin, kLoadMax);
   if (by_requests >= by_rate) {
     return {by_requests,
             text("%.1f requests; a worker holds itl with %.1f of them", shape.requests, each)};
   }
-  return {by_rate, text("%.0f tokens a second; a worker holds itl with %.0f a second", shape.rate,
-                        shape.rate / by_rate)};
+  return {by_rate, text("%.0f tokens a second; a worker holds itl with %.0f a second",
+                        shape.generated, shape.generated / by_rate)};
 }
 
 GroupModel::Need GroupModel::for_kv(const Shape& shape) const {
@@ -216,6 +236,7 @@ GroupModel::Need GroupModel::need_of(const Shape& shape) const {
 GroupModel::Need GroupModel::need(Duration ahead, double ease) const {
   return need_of({.ease = ease,
                   .rate = rate_.ahead(ahead),
+                  .generated = generated_.ahead(ahead),
                   .requests = requests_.ahead(ahead),
                   .rows = rows_.ahead(ahead),
                   .backlog = backlog_});

@@ -3,7 +3,12 @@
 //
 //   speed        tokens per second of computing, of one worker
 //   ITL(c)       a + b c: the time between two tokens of a request, with c requests at a worker
-//   arrival      tokens per second that come to the group, and their trend
+//   arrival      tokens per second that come to the group to be computed, and that it generates,
+//                and their trends
+//
+// Prefill workers decode for decode workers that are busy, and decode workers compute prompts that
+// are bypassed. A group is not measured by such work: prompts count for prefill workers, and
+// generated tokens for ITL.
 //
 // A worker that computes prompts is a queue: at a load r the time to the first token is S / (1 -
 // r), where S is the time of one prompt alone. A worker that decodes shares its steps: at a load r,
@@ -57,7 +62,7 @@ class FadingLine {
 
 class GroupModel {
  public:
-  explicit GroupModel(const GroupScaling& target) : target_(target) {}
+  GroupModel(net::Role role, const GroupScaling& target) : role_(role), target_(target) {}
 
   // The workers that serve, about twice a second.
   void take(const std::vector<WorkerSample>& workers, Instant now);
@@ -87,8 +92,9 @@ class GroupModel {
   };
   struct Shape {
     double ease = 1;
-    double rate = 0;      // Tokens per second that arrive.
-    double requests = 0;  // At the group's workers, queued ones included.
+    double rate = 0;       // Tokens per second that arrive to be computed.
+    double generated = 0;  // Tokens per second.
+    double requests = 0;   // At the group's workers, queued ones included.
     double rows = 0;
     double backlog = 0;  // Prompt tokens that wait.
   };
@@ -98,10 +104,14 @@ class GroupModel {
   Need for_itl(const Shape& shape) const;
   Need for_kv(const Shape& shape) const;
 
+  void measure_computing(uint64_t tokens, uint64_t decoded, uint64_t prompts, double busy);
+
+  const net::Role role_;
   const GroupScaling target_;
   std::map<std::string, net::WorkerLoad> last_;  // By engine id.
   Instant last_at_{};
   Trend rate_;
+  Trend generated_;
   Trend requests_;
   Trend rows_;
   double speed_ = 0;          // 0: unknown.

@@ -1,0 +1,55 @@
+#include "launcher/scaling/group_model.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// What a worker does in half a second.
+struct Work {
+  uint64_t prompts = 0;    // Of 100 tokens, 1 ms a token.
+  uint64_t generated = 0;  // 10 ms a token.
+};
+
+double workers_needed(net::Role role, const GroupScaling& target, const Work& own,
+                      const Work& of_others) {
+  GroupModel model(role, target);
+  net::WorkerLoad load{.requests_running = 2};
+  Instant now(seconds(1000));
+  for (int i = 0; i < 200; ++i, now += milliseconds(500)) {
+    const bool with_others = i % 2 == 1;
+    for (const Work& work : {own, with_others ? of_others : Work{}}) {
+      load.tokens_computed += 100 * work.prompts + work.generated;
+      load.busy_us += 100'000 * work.prompts + 10'000 * work.generated;
+      load.ttft_count += role == net::Role::kPrefill ? work.prompts : 0;
+      load.ttft_sum_us += role == net::Role::kPrefill ? 200'000 * work.prompts : 0;
+      load.itl_count += work.generated;
+      load.itl_sum_us += 10'000 * work.generated;
+    }
+    model.take({{"e", load}}, now);
+  }
+  return model.need(seconds(2), 1).workers;
+}
+
+TEST(GroupModel, APrefillWorkerThatAlsoDecodesIsMeasuredByItsPromptsAlone) {
+  const GroupScaling target{.workers_max = 9, .ttft = milliseconds(500)};
+  const Work own{.prompts = 2};
+  const double alone = workers_needed(net::Role::kPrefill, target, own, {});
+  EXPECT_NEAR(alone, 0.5, 0.05) << "400 tokens a second of 1,000, at a load of 80 %";
+  EXPECT_NEAR(workers_needed(net::Role::kPrefill, target, own, {.generated = 20}), alone,
+              0.02 * alone);
+}
+
+TEST(GroupModel, ADecodeWorkerThatAlsoComputesPromptsIsMeasuredByItsTokensAlone) {
+  const GroupScaling target{.workers_max = 9, .itl = milliseconds(20)};
+  const Work own{.generated = 20};
+  const double alone = workers_needed(net::Role::kDecode, target, own, {});
+  EXPECT_GT(alone, 0.1);
+  EXPECT_NEAR(workers_needed(net::Role::kDecode, target, own, {.prompts = 2}), alone, 0.02 * alone);
+}
+
+}  // namespace
+}  // namespace pdjob::launcher
