@@ -106,9 +106,9 @@ bool is_secret(std::string_view text) {
          names_secret(text.substr(0, equals));
 }
 
-// The key of a certificate is a file.
+// The key of a certificate is a file, in every section of TLS.
 bool is_key_file(std::string_view section, std::string_view key) {
-  return section == "tls" && key == "key";
+  return section.ends_with("tls") && key == "key";
 }
 
 // `name`: the key that the value belongs to.
