@@ -108,7 +108,7 @@ bool is_secret(std::string_view text) {
 
 // The key of a certificate is a file, in every section of TLS.
 bool is_key_file(std::string_view section, std::string_view key) {
-  return section.ends_with("tls") && key == "key";
+  return key == "key" && (section == "tls" || section.ends_with("_tls"));
 }
 
 // `name`: the key that the value belongs to.
