@@ -125,7 +125,7 @@ class Vocabulary {
   virtual uint32_t size() const = 0;
 };
 
-// What a caller reads of every token of an item, beside the logits of the last one.
+// The output to read at every token of an item, beside the logits of the last one.
 enum class EveryToken {
   kNothing,
   kLogits,

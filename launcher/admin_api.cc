@@ -11,7 +11,7 @@ namespace pdjob::launcher {
 
 namespace {
 constexpr size_t kBodyBytesMax = 4096;  // Only sizes come in a body.
-// Of requests with a wrong key.
+// A request with a wrong key waits so long for its 401. While so many wait, others get 429 at once.
 constexpr Duration kRefusedAfter = std::chrono::seconds(1);
 constexpr size_t kRefusedMax = 64;
 constexpr const char* kText = "text/plain; charset=utf-8";

@@ -47,14 +47,14 @@ struct AdminPages {
   std::function<std::string()> links_json;     // Of the dashboard's watch over workers.
   std::function<std::string()> requests_json;  // The same over routers.
   std::function<std::string()> history_json;
-  // Of a rollout job; otherwise empty.
+  // Empty unless this is a rollout job.
   std::function<std::string()> rollout_json;
   std::function<std::string()> rollout_text;
   // Takes sizes ("decode=2"). kInvalidArgument, or kUnavailable: it cannot be done now.
   std::function<Result<std::string>(std::string_view sizes)> scale;
 };
 
-// What an address beyond loopback asks for. The owner's key opens it, too.
+// An address beyond loopback requires these. The owner's key opens it, too.
 struct AdminGuard {
   std::string key;                // Empty: nothing; requests must name this machine.
   net::ServerTls* tls = nullptr;  // Outlives the server. Null: plain HTTP.

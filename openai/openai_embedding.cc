@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include <simdjson.h>
+#include <sodium.h>
 
 #include "common/check.h"
 #include "common/json/json_writer.h"
@@ -17,21 +17,13 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "base64 has little-endian floats");
 
-std::string base64(std::string_view bytes) {
-  static constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    const std::string_view three = bytes.substr(at, 3);
-    uint32_t bits = 0;
-    for (size_t i = 0; i < 3; ++i) {
-      bits = bits << 8 | (i < three.size() ? static_cast<uint8_t>(three[i]) : 0U);
-    }
-    for (size_t i = 0; i < 4; ++i) {
-      text += i <= three.size() ? kDigits[bits >> (18 - 6 * i) & 63U] : '=';
-    }
-  }
+std::string base64(std::span<const float> embedding) {
+  const size_t bytes = embedding.size_bytes();
+  std::string text(sodium_base64_encoded_len(bytes, sodium_base64_VARIANT_ORIGINAL), '\0');
+  sodium_bin2base64(text.data(), text.size(),
+                    reinterpret_cast<const unsigned char*>(embedding.data()), bytes,
+                    sodium_base64_VARIANT_ORIGINAL);
+  text.pop_back();  // The NUL at its end.
   return text;
 }
 
@@ -91,8 +83,7 @@ void EmbeddingReplyWriter::append_whole(std::string& out, std::span<const ReplyP
     json.begin_object().key("object").string("embedding").key("index").integer(part.choice);
     json.key("embedding");
     if (options_.base64) {
-      json.string(base64(
-          {reinterpret_cast<const char*>(embedding.data()), embedding.size() * sizeof(float)}));
+      json.string(base64(embedding));
     } else {
       json.begin_array();
       for (const float x : embedding) {

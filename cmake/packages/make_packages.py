@@ -26,7 +26,7 @@ PLATFORM = "manylinux_2_36_x86_64"
 PROMISED = re.compile(r"(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+))\.so.*")
 # The model has the same licence as pdjob.
 MODEL_LICENSE = ROOT / "LICENSE"
-# Of headers and static libraries that are in the program.
+# The program contains these packages' headers or static libraries.
 COMPILED_IN = ["nlohmann-json3-dev", "libcli11-dev", "cppzmq-dev"]
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 ENTRY = '''"""The program pdjob. This package only carries it."""

@@ -43,7 +43,7 @@ struct ConfigEntry {
 // read.
 std::optional<ConfigNode> parse_config_document(const std::string& text, ConfigErrors& errors);
 
-// Reads one value of any kind, such as `3`, `[a, b]` or nothing. kInvalidArgument: why not.
+// Reads one value of any kind, such as `3`, `[a, b]` or nothing. Fails with kInvalidArgument.
 Result<ConfigNode> parse_config_value(const std::string& text);
 
 // Writes a mapping as a text that is read as the same tree, but for the positions.

@@ -51,7 +51,7 @@ Key key_of(std::string_view text) {
   }
 }
 
-// Of a key of the file. None of pdjob's own keys holds a secret: they name files that do.
+// Takes a key of the file. pdjob's own keys never hold secrets: they name files that do.
 bool is_secret_key(std::string_view key) {
   constexpr std::array<std::string_view, 4> kSecrets = {"key", "token", "secret", "password"};
   constexpr std::array<std::string_view, 5> kEnds = {"_key", "_secret", "_password", "api_token",
@@ -60,8 +60,8 @@ bool is_secret_key(std::string_view key) {
          std::ranges::any_of(kEnds, [&](std::string_view end) { return key.ends_with(end); });
 }
 
-// Of a variable or a flag: "API_KEY" and "--api-key" are secrets; "KEY_FILE", "HF_TOKEN_PATH" and
-// "--max-tokens" are not.
+// Takes the name of a variable or a flag: "API_KEY" and "--api-key" are secrets; "KEY_FILE",
+// "HF_TOKEN_PATH" and "--max-tokens" are not.
 bool names_secret(std::string_view name) {
   constexpr std::array<std::string_view, 8> kSecrets = {
       "key", "apikey", "token", "secret", "password", "passwd", "pass", "credentials"};
@@ -106,9 +106,9 @@ bool is_secret(std::string_view text) {
          names_secret(text.substr(0, equals));
 }
 
-// The key of a certificate is a file.
+// The key of a certificate is a file, in every section of TLS.
 bool is_key_file(std::string_view section, std::string_view key) {
-  return section == "tls" && key == "key";
+  return key == "key" && (section == "tls" || section.ends_with("_tls"));
 }
 
 // `name`: the key that the value belongs to.

@@ -1,7 +1,7 @@
 // libllama's kernels for the CPU. A package has several variants of them, for CPUs with more or
 // fewer instructions; every other build has one. A process computes with one variant for its whole
-// life, because libllama keeps it in globals: one thread at a time may choose it. The other
-// functions want that it is chosen, and are Thread-safe.
+// life, because libllama keeps it in globals. Only one thread at a time may choose it. The other
+// functions require that it is chosen; they are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ struct ggml_threadpool;
 
 namespace pdjob::engine {
 
-// Each runs on CPUs that can do what the name says; the later ones are faster. ggml's names,
-// without those for AMX, because some virtual machines advertise AMX and trap on it.
+// Each runs on CPUs that have the instructions of its name. Later ones are faster. The names are
+// ggml's. Its variants for AMX are left out, because some virtual machines advertise AMX and trap
+// on it.
 enum class CpuKernels {
   kAuto,  // The last one that this CPU can run.
   kX64,

@@ -4,15 +4,12 @@
 #include <array>
 
 #include "common/check.h"
+#include "common/config/shipped_files.h"
 
 namespace pdjob::engine {
 namespace {
 
-struct Shipped {
-  const char* name;
-  const char* text;
-};
-constexpr auto kShipped = std::to_array<Shipped>({
+constexpr auto kShipped = std::to_array<ShippedFile>({
 #include "engine/recipes/shipped_recipes.inc"
 });
 
@@ -218,21 +215,15 @@ Result<EngineRecipe> parse_engine_recipe(const std::string& source, const std::s
 }
 
 EngineRecipe shipped_engine_recipe(std::string_view name) {
-  const auto* const found = std::ranges::find(kShipped, name, &Shipped::name);
-  PDJOB_CHECK(found != kShipped.end(), std::string(name));
-  auto recipe = parse_engine_recipe(found->name, found->text);
+  const ShippedFile* const found = find_shipped(kShipped, name);
+  PDJOB_CHECK(found != nullptr, std::string(name));
+  auto recipe = parse_engine_recipe(std::string(name), std::string(found->text));
   PDJOB_CHECK(recipe.has_value(), recipe.error().message);
   return std::move(*recipe);
 }
 
 const std::vector<std::string>& shipped_engine_recipes() {
-  static const std::vector<std::string> known = [] {
-    std::vector<std::string> names;
-    for (const Shipped& shipped : kShipped) {
-      names.emplace_back(shipped.name);
-    }
-    return names;
-  }();
+  static const std::vector<std::string> known = shipped_names(kShipped);
   return known;
 }
 

@@ -1,34 +1,25 @@
 #include "launcher/cli/examples.h"
 
-#include <algorithm>
 #include <array>
-#include <iterator>
 
 #include "common/check.h"
+#include "common/config/shipped_files.h"
 
 namespace pdjob::launcher {
 namespace {
 
-struct Shipped {
-  const char* name;
-  const char* text;
-};
-constexpr auto kShipped = std::to_array<Shipped>({
+constexpr auto kShipped = std::to_array<ShippedFile>({
 #include "launcher/cli/shipped_recipes.inc"
 });
 
 }  // namespace
 
-std::vector<std::string> example_names() {
-  std::vector<std::string> names;
-  std::ranges::transform(kShipped, std::back_inserter(names), &Shipped::name);
-  return names;
-}
+std::vector<std::string> example_names() { return shipped_names(kShipped); }
 
 std::string example_text(const std::string& name) {
-  const auto* const found = std::ranges::find(kShipped, name, &Shipped::name);
-  PDJOB_CHECK(found != kShipped.end(), name);
-  return found->text;
+  const ShippedFile* const found = find_shipped(kShipped, name);
+  PDJOB_CHECK(found != nullptr, name);
+  return std::string(found->text);
 }
 
 }  // namespace pdjob::launcher

@@ -1,4 +1,5 @@
-// What `--help` says below the options of each command: what its columns mean, and examples. Pure.
+// The texts of `--help` below the options of each command: what its columns mean, and examples.
+// Pure.
 #pragma once
 
 #include <string_view>

@@ -110,7 +110,7 @@ struct CommandLine {
     add_help_texts(app, "");
   }
 
-  // Of a command and the commands below it.
+  // Sets the texts of a command and of the commands below it.
   static void add_help_texts(CLI::App& command, const std::string& name) {
     command.footer(std::string(help_text_of(name)));
     for (CLI::App* below : command.get_subcommands({})) {

@@ -3,20 +3,16 @@
 #include <algorithm>
 #include <array>
 
+#include "common/config/shipped_files.h"
+
 namespace pdjob::launcher {
 namespace {
 
-struct Shipped {
-  std::string_view name;
-  std::string_view text;
-};
-constexpr Shipped kShipped[] = {
+constexpr ShippedFile kShipped[] = {
 #include "launcher/dashboard/shipped_texts.inc"
 };
 
-std::string_view text_of(std::string_view name) {
-  return std::ranges::find(kShipped, name, &Shipped::name)->text;
-}
+std::string_view text_of(std::string_view name) { return find_shipped(kShipped, name)->text; }
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -44,48 +45,47 @@ std::string word_of(const openai::JsonObject& object, std::string_view name) {
   return openai::json_string(object.value(name)).value_or("").substr(0, kWordBytesMax);
 }
 
+using Names = std::span<const std::string_view>;
+
+void append_known(JsonWriter& json, const openai::JsonObject& object, Names words, Names numbers) {
+  for (const std::string_view name : words) {
+    json.key(name).string(word_of(object, name));
+  }
+  for (const std::string_view name : numbers) {
+    json.key(name).number(number_of(object.value(name)));
+  }
+}
+
 bool append_link(JsonWriter& json, const std::string& link) {
-  static constexpr std::string_view kWords[] = {"peer", "transport", "direction", "state"};
-  static constexpr std::string_view kNumbers[] = {"transfers", "bytes", "transfers_alive",
-                                                  "leases"};
-  static constexpr std::string_view kAll[] = {"peer",      "transport", "direction",       "state",
-                                              "transfers", "bytes",     "transfers_alive", "leases",
-                                              "failures"};
-  const auto object = openai::JsonObject::scan(link, kAll);
+  static constexpr std::string_view kNames[] = {
+      "peer",      "transport", "direction",       "state",   // Words.
+      "transfers", "bytes",     "transfers_alive", "leases",  // Numbers.
+      "failures"};
+  const auto object = openai::JsonObject::scan(link, kNames);
   if (!object) {
     return false;
   }
   json.begin_object();
-  for (const std::string_view name : kWords) {
-    json.key(name).string(word_of(*object, name));
-  }
-  for (const std::string_view name : kNumbers) {
-    json.key(name).number(number_of(object->value(name)));
-  }
+  append_known(json, *object, Names(kNames).first(4), Names(kNames).subspan(4, 4));
   json.key("failures").number(sum_of(object->value("failures")));
   json.end_object();
   return true;
 }
 
 bool append_request(JsonWriter& json, const std::string& request) {
-  static constexpr std::string_view kWords[] = {"request_id", "tenant", "prefill", "decode",
-                                                "outcome"};
-  static constexpr std::string_view kNumbers[] = {
-      "number", "attempts", "status", "ended_at", "queue_us", "kv_us", "prefill_us", "decode_us"};
-  static constexpr std::string_view kAll[] = {
-      "request_id", "tenant",   "prefill",  "decode",     "outcome",   "number", "attempts",
-      "status",     "ended_at", "queue_us", "prefill_us", "decode_us", "kv_us",  "stream"};
-  const auto object = openai::JsonObject::scan(request, kAll);
+  static constexpr std::string_view kNames[] = {
+      // Words.
+      "request_id", "tenant", "prefill", "decode", "outcome",
+      // Numbers.
+      "number", "attempts", "status", "ended_at", "queue_us", "kv_us", "prefill_us", "decode_us",
+      // A flag.
+      "stream"};
+  const auto object = openai::JsonObject::scan(request, kNames);
   if (!object) {
     return false;
   }
   json.begin_object();
-  for (const std::string_view name : kWords) {
-    json.key(name).string(word_of(*object, name));
-  }
-  for (const std::string_view name : kNumbers) {
-    json.key(name).number(number_of(object->value(name)));
-  }
+  append_known(json, *object, Names(kNames).first(5), Names(kNames).subspan(5, 8));
   json.key("stream").boolean(object->value("stream") == "true");
   json.end_object();
   return true;

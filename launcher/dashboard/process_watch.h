@@ -25,13 +25,13 @@ struct WatchedProcess {
   std::string key;
 };
 
-// What a worker says on /pdjob/links, written anew: the known fields only. Empty: it is no such
-// answer. Pure.
+// Writes a worker's answer on /pdjob/links anew, with the known fields only. Returns an empty text
+// if `body` is no such answer. Pure.
 std::string links_of_answer(const std::string& body);
 // The same of a router's answer on /pdjob/timings.
 std::string requests_of_answer(const std::string& body);
 
-// What is asked of a process, and the words of the page that is made of the answers.
+// The question to each process, and the words of the page that is made of the answers.
 struct WatchedPage {
   const char* target;
   std::string (*read)(const std::string& body);

@@ -13,15 +13,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/config/shipped_files.h"
+
 namespace pdjob::launcher {
 namespace {
 
 constexpr size_t kUnsentBytesMax = 16 * kShimLineBytesMax;
 
-// Each row: the name of a file, and its text.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kTexts{{
+constexpr ShippedFile kTexts[] = {
 #include "launcher/ray/shipped_texts.inc"
-}};
+};
 
 // Runs the two texts that come on descriptors as one program, under their own names in tracebacks.
 constexpr const char* kBootstrap =
@@ -55,8 +56,8 @@ Result<std::unique_ptr<ShimProcess>> ShimProcess::start(net::EventLoop& loop,
                                                         Handler& handler) {
   PDJOB_TRY(const std::string python, net::find_program(options.python));
   std::vector<net::Fd> texts;
-  for (const auto& [name, text] : kTexts) {
-    PDJOB_TRY(net::Fd file, file_with(text));
+  for (const ShippedFile& shipped : kTexts) {
+    PDJOB_TRY(net::Fd file, file_with(shipped.text));
     texts.push_back(std::move(file));
   }
   int ends[2];

@@ -6,17 +6,14 @@
 
 #include "common/address_text.h"
 #include "common/config/config_file.h"
+#include "common/config/shipped_files.h"
 #include "common/config/words.h"
 #include "openai/json/json_edit.h"
 
 namespace pdjob::router {
 namespace {
 
-struct Shipped {
-  const char* name;
-  const char* text;
-};
-constexpr auto kShipped = std::to_array<Shipped>({
+constexpr auto kShipped = std::to_array<ShippedFile>({
 #include "router/recipes/shipped_recipes.inc"
 });
 
@@ -243,10 +240,8 @@ Result<RouterRecipe> parse_recipe(const std::string& source, const std::string& 
 }
 
 Result<RouterRecipe> find_recipe(const std::string& name_or_path) {
-  for (const Shipped& shipped : kShipped) {
-    if (name_or_path == shipped.name) {
-      return parse_recipe(shipped.name, shipped.text);
-    }
+  if (const ShippedFile* const found = find_shipped(kShipped, name_or_path)) {
+    return parse_recipe(name_or_path, std::string(found->text));
   }
   if (name_or_path.find('/') == std::string::npos && !name_or_path.ends_with(".yaml")) {
     std::string known;
@@ -261,13 +256,7 @@ Result<RouterRecipe> find_recipe(const std::string& name_or_path) {
   return parse_recipe(name_or_path, text);
 }
 
-std::vector<std::string> shipped_recipe_names() {
-  std::vector<std::string> names;
-  for (const Shipped& shipped : kShipped) {
-    names.emplace_back(shipped.name);
-  }
-  return names;
-}
+std::vector<std::string> shipped_recipe_names() { return shipped_names(kShipped); }
 
 Status serves(const RouterRecipe& recipe, bool plain) {
   if (!(plain ? recipe.plain_command : recipe.command).empty()) {

@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.request
 
+import openai
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -254,3 +255,15 @@ def running_job(folder, env=None, **options):
     finally:
         code = job.stop()
     assert code == 0, job.log_tail()
+
+
+@pytest.fixture(scope="module")
+def job(folder):
+    """A plain job: one prefill and one decode worker. A file whose job is another one has a fixture of its own."""
+    with running_job(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(job):
+    return openai.OpenAI(base_url=job.url + "/v1", api_key="any", max_retries=0, timeout=120)

@@ -1,23 +1,15 @@
 """Requests that are aborted: each is answered with the tokens that it has."""
 
 import contextlib
-import tempfile
 import threading
 import time
 
 import httpx
-import pytest
 
-from conftest import assert_idle, eventually, metric, running_job
+from conftest import assert_idle, eventually, metric
 
 PROMPT = [1, 4093, 253, 655, 28, 665, 436, 253, 2429, 1431, 30, 378]
 LONG = {"temperature": 0, "max_new_tokens": 1500, "ignore_eos": True}
-
-
-@pytest.fixture(scope="module")
-def job():
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder, running_job(folder) as running:
-        yield running
 
 
 class Running(threading.Thread):

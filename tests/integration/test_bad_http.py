@@ -2,22 +2,14 @@
 
 import json
 import socket
-import tempfile
 import urllib.parse
 
 import httpx
 import pytest
 
-from conftest import key_header, running_job
+from conftest import key_header
 
 GOOD = {"model": "smollm2", "prompt": "One, two,", "max_tokens": 2, "temperature": 0}
-
-
-@pytest.fixture(scope="module")
-def job():
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder) as running:
-            yield running
 
 
 @pytest.fixture(params=["router", "decode"])

@@ -1,28 +1,15 @@
 """The official `openai` client with the router of a disaggregated job."""
 
 import json
-import tempfile
 import threading
 import time
 
 import openai
 import pytest
 
-from conftest import assert_idle, eventually, get, metric, running_job
+from conftest import assert_idle, eventually, get, metric
 
 MODEL = "smollm2"
-
-
-@pytest.fixture(scope="module")
-def job():
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder) as running:
-            yield running
-
-
-@pytest.fixture(scope="module")
-def client(job):
-    return openai.OpenAI(base_url=job.url + "/v1", api_key="any", max_retries=0, timeout=120)
 
 
 def test_lists_the_model(client):

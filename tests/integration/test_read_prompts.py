@@ -6,13 +6,11 @@ import math
 import pathlib
 import random
 import subprocess
-import tempfile
 
 import httpx
-import openai
 import pytest
 
-from conftest import BIN, MODEL, assert_idle, get, metric, running_job
+from conftest import BIN, MODEL, assert_idle, get, metric
 
 REFERENCE = pathlib.Path(BIN).resolve().with_name("libllama_reference")
 # With q8_0 KV, logits do not depend on how a prompt is cut, so only the last digits of a sum of exponentials differ.
@@ -61,18 +59,6 @@ def libllama():
     finally:
         reference.child.stdin.close()
         assert reference.child.wait(60) == 0
-
-
-@pytest.fixture(scope="module")
-def job():
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder) as running:
-            yield running
-
-
-@pytest.fixture(scope="module")
-def client(job):
-    return openai.OpenAI(base_url=job.url + "/v1", api_key="any", max_retries=0, timeout=120)
 
 
 def read_alone(job):

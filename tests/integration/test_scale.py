@@ -13,7 +13,7 @@ import urllib.request
 import httpx
 import pytest
 
-from conftest import BIN, Job, WORKER_KEYS, assert_idle, eventually, get, metric, running_job
+from conftest import BIN, Job, WORKER_KEYS, assert_idle, eventually, get, metric
 
 REQUESTS = [
     {
@@ -86,13 +86,6 @@ def role_changes_by_new_processes(job):
     """A worker whose rows a peer may still write cannot change its role in place: it ends, and a new process takes the role."""
     logs = pathlib.Path(job.folder).glob("logs/**/*.log")
     return sum(log.read_text(errors="replace").count("cannot change the role in place: a new process has to serve") for log in logs)
-
-
-@pytest.fixture(scope="module")
-def job():
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder) as job:
-            yield job
 
 
 def test_sizes_change_under_load_and_nothing_is_lost_or_altered(job):

@@ -2,21 +2,14 @@
 
 import json
 import math
-import tempfile
 
 import httpx
 import pytest
 
-from conftest import assert_idle, eventually, running_job
+from conftest import assert_idle, eventually
 
 PROMPT = [1, 4093, 253, 655, 28, 665, 436, 253, 2429, 1431, 30, 378]
 GREEDY = {"temperature": 0, "max_new_tokens": 24}
-
-
-@pytest.fixture(scope="module")
-def job():
-    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder, running_job(folder) as running:
-        yield running
 
 
 def ask(url, body, path="/generate", status=200):

@@ -9,7 +9,7 @@ import time
 import openai
 import pytest
 
-from conftest import eventually, get, running_job
+from conftest import eventually, get
 
 MODEL = "smollm2"
 ASK = {"model": MODEL, "prompt": "Describe a person as JSON:", "max_tokens": 48, "temperature": 0}
@@ -40,12 +40,6 @@ REFUSED = {
     "an unanchored pattern": {"guided_json": {"type": "string", "pattern": "[0-9]{3}"}},
     "what only looks like a constraint": {"guided_json": {"type": "array", "uniqueItems": True}},
 }
-
-
-@pytest.fixture(scope="module")
-def job(folder):
-    with running_job(folder) as running:
-        yield running
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ DOORS = {
     "ggml": (r"ggml", "engine/*.cc"),
     "XGrammar": (r"(xgrammar/|dlpack/|picojson|support/logging)", "engine/grammar/*"),
     "xxhash": (r"xxh", "engine/*.cc kvtransfer/rows/row_digest.cc router/prefix_index/prompt_blocks.cc batch/input/row_files.cc"),
-    "libsodium": (r"sodium", "kvtransfer/link/link_keys.cc router/async/webhook_secret.cc common/crypto/sha256.cc common/crypto/blake2b.cc"),
+    "libsodium": (r"sodium", "kvtransfer/link/link_keys.cc openai/openai_embedding.cc router/async/webhook_secret.cc common/crypto/sha256.cc common/crypto/blake2b.cc"),
     "SQLite": (r"sqlite3", "common/sqlite/database.cc tests/unit/router/async/async_database_test.cc"),
     "zlib": (r"zlib", "batch/input/byte_source.cc"),
     "zstd": (r"zstd", "batch/input/byte_source.cc"),

@@ -148,9 +148,14 @@ TEST(ConfigSettings, SecretsAreRefusedAndNotShown) {
         "decode.args=[HF_TOKEN_PATH=a, KEYS=b]", "decode.args=['http://[::1]:80/@x']"}) {
     EXPECT_EQ(errors_of({setting}), "") << setting;
   }
-  EXPECT_EQ(errors_of({"router.tls.key=/etc/server.key"}).find("looks like a secret"),
-            std::string::npos)
-      << "it names a file";
+}
+
+TEST(ConfigSettings, TheKeyOfACertificateIsAFileAndNoSecret) {
+  for (const char* const setting :
+       {"router.tls.key=/etc/server.key", "launcher.admin_tls.key=k.pem",
+        "launcher={admin_tls: {key: k.pem}}"}) {
+    EXPECT_EQ(errors_of({setting}).find("looks like a secret"), std::string::npos) << setting;
+  }
 }
 
 TEST(ConfigSettings, TextsStandAsTheyAre) {
