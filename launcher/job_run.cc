@@ -9,6 +9,7 @@
 #include "common/exit_code.h"
 #include "common/hex.h"
 #include "common/log.h"
+#include "common/os/real_clock.h"
 #include "common/random.h"
 #include "launcher/agents/build_version.h"
 #include "launcher/run/local_agent.h"
@@ -68,6 +69,7 @@ Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& f
   }
   Ledger ledger = goes_on ? *std::move(found) : new_ledger(config);
   ledger.launcher = std::max(ledger.launcher, folder.last_launcher()) + 1;
+  change_clock(ledger, Duration(unix_nanoseconds()) - loop.now().time_since_epoch(), loop.now());
   if (lasts) {
     // The number is on disk before anybody hears it.
     PDJOB_TRY_STATUS(folder.begin_lease(ledger.launcher, loop.now()));

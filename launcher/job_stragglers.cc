@@ -58,10 +58,12 @@ std::vector<PeerGroup> groups_of(const Job& job) {
 
 }  // namespace
 
-JobStragglers::JobStragglers(net::Loop& loop, JobRunner& runner, const StragglerConfig& config,
-                             std::function<void(const std::string&)> say)
-    : loop_(loop), runner_(runner), stragglers_(config), say_(std::move(say)) {
-  if (config.on()) {
+JobStragglers::JobStragglers(net::Loop& loop, JobRunner& runner, Options options)
+    : loop_(loop),
+      runner_(runner),
+      options_(std::move(options)),
+      stragglers_(options_.config, options_.record) {
+  if (options_.config.on()) {
     tick_ = loop_.call_at(loop_.now() + kTick, [this] { tick(); });
   }
 }
@@ -78,10 +80,14 @@ void JobStragglers::tick() {
   const auto has_room_elsewhere = [&](const std::string& worker) {
     return job.has_room_elsewhere(*job.find(worker), now);
   };
-  for (const SlowWorker& slow : stragglers_.step(groups_of(job), now, has_room_elsewhere)) {
-    say_(slow.name + " " + slow.reason +
-         (slow.replace ? ": it is drained, and a new process takes its place\n"
-                       : ". No other node has room, so it stays\n"));
+  const auto found = stragglers_.step(groups_of(job), now, has_room_elsewhere);
+  if (!found.empty()) {
+    options_.keep(stragglers_.record());
+  }
+  for (const SlowWorker& slow : found) {
+    options_.say(slow.name + " " + slow.reason +
+                 (slow.replace ? ": it is drained, and a new process takes its place\n"
+                               : ". No other node has room, so it stays\n"));
     runner_.submit(slow.replace ? Event(ReplaceAsked{slow.name}) : Event(NodeBlamed{slow.node}));
   }
 }

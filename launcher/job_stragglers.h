@@ -15,9 +15,15 @@ namespace pdjob::launcher {
 
 class JobStragglers {
  public:
-  // `say` gets whole lines. All must outlive it.
-  JobStragglers(net::Loop& loop, JobRunner& runner, const StragglerConfig& config,
-                std::function<void(const std::string&)> say);
+  struct Options {
+    StragglerConfig config;
+    StragglerRecord record;                       // An earlier launcher's.
+    std::function<void(const std::string&)> say;  // Gets whole lines.
+    // For the next launcher. The order that it belongs to follows at once.
+    std::function<void(StragglerRecord)> keep;
+  };
+  // All must outlive it.
+  JobStragglers(net::Loop& loop, JobRunner& runner, Options options);
   ~JobStragglers();
   JobStragglers(const JobStragglers&) = delete;
   JobStragglers& operator=(const JobStragglers&) = delete;
@@ -30,8 +36,8 @@ class JobStragglers {
 
   net::Loop& loop_;
   JobRunner& runner_;
+  const Options options_;
   Stragglers stragglers_;
-  const std::function<void(const std::string&)> say_;
   net::TimerId tick_;
 };
 

@@ -242,8 +242,13 @@ class LauncherProcess final : JobRunner::Observer {
         runner_(loop, cluster, runner_options(config, plan_, run, control_key), *this),
         scaling_(loop, runner_, config, plan_,
                  [this](const std::string& line) { terminal_.say(line); }),
-        stragglers_(loop, runner_, config.launcher.stragglers,
-                    [this](const std::string& line) { scaling_.note(line); }),
+        stragglers_(
+            loop, runner_,
+            {.config = config.launcher.stragglers,
+             .record = run.ledger().stragglers,
+             .say = [this](const std::string& line) { scaling_.note(line); },
+             .keep =
+                 [this](StragglerRecord record) { run_.ledger().stragglers = std::move(record); }}),
         links_(loop, kLinksPage, [this] { return watched_workers(); }),
         requests_(loop, kRequestsPage, [this] { return watched_routers(); }),
         scrape_(loop, [this] { return scraped_processes(); }),

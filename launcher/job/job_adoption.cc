@@ -38,6 +38,7 @@ JobRecord Job::record() const {
   for (const NodeShare& share : placement_.shares()) {
     record.nodes.push_back(share.node());
   }
+  record.trust = trust_.record();
   for (const Process& process : processes_) {
     record.processes.push_back(process);
   }
@@ -46,6 +47,7 @@ JobRecord Job::record() const {
 
 void Job::take(const JobRecord& record) {
   state_ = record.ready ? JobState::kReady : JobState::kStarting;
+  trust_ = NodeTrust(record.trust);
   for (const Node& node : record.nodes) {
     absent_.insert(node.name);
   }

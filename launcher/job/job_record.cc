@@ -1,8 +1,10 @@
 #include "launcher/job/job_record.h"
 
+#include <bit>
 #include <utility>
 
 #include "common/limits.h"
+#include "launcher/job/time_fields.h"
 #include "launcher/placement/node_fields.h"
 #include "net/control/wire.h"
 
@@ -12,6 +14,7 @@ namespace {
 
 constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kListMax = 4096;
+static_assert(NodeTrust::kNodesMax <= kListMax);
 constexpr FieldBounds kBounds{.text_bytes_max = kTextBytesMax, .list_max = kListMax};
 constexpr size_t kEntryBytesMax = 64 * limits::kKiB;
 
@@ -35,6 +38,22 @@ void entry(net::WireReader& reader, net::WorkerEntry& entry) {
       entry = std::move(registered->worker);
     }
   }
+}
+
+void number(net::WireWriter& writer, double number) {
+  writer.value(std::bit_cast<uint64_t>(number));
+}
+void number(net::WireReader& reader, double& number) {
+  uint64_t bits = 0;
+  reader.value(bits);
+  number = std::bit_cast<double>(bits);
+}
+
+template <class Codec>
+void fields(Codec& codec, Of<NodeFaults, Codec> known) {
+  text(codec, known.node);
+  number(codec, known.faults);
+  instant(codec, known.at);
 }
 
 template <class Codec>
@@ -95,6 +114,7 @@ void fields(Codec& codec, Of<JobRecord, Codec> record) {
   text(codec, record.weights.version);
   text(codec, record.weights.digest);
   codec.list(record.nodes, kListMax, [](Codec& in, auto& node) { fields(in, node); });
+  codec.list(record.trust, kListMax, [](Codec& in, auto& known) { fields(in, known); });
   codec.list(record.processes, kListMax, [](Codec& in, auto& process) { fields(in, process); });
 }
 

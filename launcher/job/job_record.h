@@ -9,6 +9,7 @@
 
 #include "launcher/job/process.h"
 #include "launcher/placement/node.h"
+#include "launcher/placement/node_trust.h"
 #include "net/control/wire_fields.h"
 
 namespace pdjob::launcher {
@@ -18,6 +19,7 @@ struct JobRecord {
   uint64_t incarnations_made = 0;
   net::WeightSource weights;  // As JobSetting::weights.
   std::vector<Node> nodes;
+  std::vector<NodeFaults> trust;  // By the clock of the launcher that made this record.
   std::vector<ProcessRecord> processes;
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };

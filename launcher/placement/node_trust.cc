@@ -13,6 +13,15 @@ constexpr double kFaultsMax = NodeTrust::kPerLevel * NodeTrust::kLevelMax;
 
 }  // namespace
 
+// The end of an incident that begins under another launcher may count once more.
+NodeTrust::NodeTrust(const std::vector<NodeFaults>& record) {
+  for (const NodeFaults& known : record) {
+    if (known.faults >= kForgotten) {  // Nor is it a NaN.
+      rows_[known.node] = {.faults = std::min(known.faults, kFaultsMax), .at = known.at};
+    }
+  }
+}
+
 double NodeTrust::faults(const Row& row, Instant now) {
   const std::chrono::duration<double> passed = now - row.at;
   return row.faults * std::exp2(-passed / std::chrono::duration<double>(kHalfLife));
@@ -29,9 +38,13 @@ void NodeTrust::blame(const std::string& node, double weight, Instant now) {
          .incident = std::max(weight, before)};
 }
 
-uint32_t NodeTrust::level(const std::string& node, Instant now) const {
+double NodeTrust::faults(std::string_view node, Instant now) const {
   const auto row = rows_.find(node);
-  return row == rows_.end() ? 0 : static_cast<uint32_t>(faults(row->second, now) / kPerLevel);
+  return row == rows_.end() ? 0 : faults(row->second, now);
+}
+
+uint32_t NodeTrust::level(const std::string& node, Instant now) const {
+  return static_cast<uint32_t>(faults(node, now) / kPerLevel);
 }
 
 Instant NodeTrust::trusted_at(const std::string& node, Instant now) const {
@@ -52,6 +65,14 @@ TrustLevels NodeTrust::levels(Instant now) const {
     }
   }
   return levels;
+}
+
+std::vector<NodeFaults> NodeTrust::record() const {
+  std::vector<NodeFaults> record;
+  for (auto row = rows_.begin(); row != rows_.end() && record.size() < kNodesMax; ++row) {
+    record.push_back({.node = row->first, .faults = row->second.faults, .at = row->second.at});
+  }
+  return record;
 }
 
 }  // namespace pdjob::launcher

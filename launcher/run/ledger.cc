@@ -1,12 +1,16 @@
 #include "launcher/run/ledger.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "common/crypto/blake2b.h"
+#include "common/limits.h"
+#include "launcher/job/time_fields.h"
 #include "net/control/wire_fields.h"
 
 namespace pdjob::launcher {
@@ -14,11 +18,13 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr uint32_t kMagic = 0x6c6a6470;  // "pdjl" as bytes on disk.
-constexpr uint16_t kVersion = 3;
+constexpr uint16_t kVersion = 4;
 constexpr size_t kHeadBytes = 6;
 constexpr size_t kTextBytesMax = 4096;
 constexpr size_t kConfigBytesMax = size_t{4} * 1024 * 1024;
 constexpr size_t kNodesMax = 4096;
+constexpr size_t kGroupsMax = 4096;
+constexpr Duration kLongAgo = std::chrono::hours(24);  // Nobody remembers it.
 
 Digest digest_of(std::string_view bytes) { return Blake2b("pdjob ledger").add(bytes).finish(); }
 
@@ -30,6 +36,7 @@ template <class Codec>
 void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
   codec.text(ledger.build, kTextBytesMax);
   codec.value(ledger.launcher);
+  duration(codec, ledger.clock);
   codec.text(ledger.root, kTextBytesMax);
   codec.text(ledger.nonce, kTextBytesMax);
   codec.value(ledger.control_port);
@@ -46,10 +53,28 @@ void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
   codec.text(ledger.rollout.asked_path, kTextBytesMax);
   codec.value(ledger.rollout.applying);
   codec.value(ledger.rollout.keeps_pause);
+  codec.list(ledger.stragglers.groups, kGroupsMax, [](Codec& fields, auto& group) {
+    fields.text(group.name, kTextBytesMax);
+    instant(fields, group.next);
+    duration(fields, group.wait);
+  });
+  codec.list(ledger.stragglers.replaced, limits::kWorkersMax, [](Codec& fields, auto& replaced) {
+    fields.text(replaced.worker, kTextBytesMax);
+    fields.text(replaced.node, kTextBytesMax);
+    instant(fields, replaced.at);
+  });
   codec.list(ledger.rollout.versions, kVersionsKept, [](auto& fields, auto& named) {
     fields.text(named.first, kTextBytesMax);
     fields.text(named.second, kTextBytesMax);
   });
+}
+
+uint64_t bits_of(Duration duration) { return static_cast<uint64_t>(duration.count()); }
+
+// The same time by another clock. The numbers may be any, so they wrap.
+Instant moved(Instant when, Duration from, Duration to) {
+  const uint64_t count = bits_of(when.time_since_epoch()) + bits_of(from) - bits_of(to);
+  return Instant(Duration(static_cast<int64_t>(count)));
 }
 
 bool is_heartbeat(const Event& event) {
@@ -82,6 +107,23 @@ LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effec
   return is_heartbeat(event)                  ? LedgerDue::kNever
          : job.state() == JobState::kDraining ? LedgerDue::kBefore
                                               : LedgerDue::kSoon;
+}
+
+void change_clock(Ledger& ledger, Duration clock, Instant now) {
+  const Duration old = std::exchange(ledger.clock, clock);
+  const auto past = [&](Instant& when) {
+    when = std::clamp(moved(when, old, clock), now - kLongAgo, now);
+  };
+  for (NodeFaults& known : ledger.job.trust) {
+    past(known.at);
+  }
+  for (auto& replaced : ledger.stragglers.replaced) {
+    past(replaced.at);
+  }
+  for (auto& group : ledger.stragglers.groups) {
+    group.next =
+        std::clamp(moved(group.next, old, clock), now - kLongAgo, now + Stragglers::kWaitMax);
+  }
 }
 
 void take(Ledger& ledger, const Job& job) {

@@ -10,19 +10,24 @@
 
 #include "common/crypto/job_keys.h"
 #include "common/result.h"
+#include "common/time.h"
 #include "launcher/job/events.h"
 #include "launcher/job/job.h"
 #include "launcher/job/job_record.h"
 #include "launcher/placement/node.h"
 #include "launcher/rollout/rollout.h"
+#include "launcher/scaling/stragglers.h"
 
 namespace pdjob::launcher {
 
 struct Ledger {
   std::string build;      // Of pdjob: another one cannot go on with this run.
   uint64_t launcher = 0;  // The number of the last launcher.
-  std::string root;       // The text of the job's root key. Secret.
-  std::string nonce;      // In the engine ids of this run.
+  // The Unix time at its Instant zero, as it was when that launcher began. It does not change when
+  // somebody sets the clock, because each change would be a write to the disk.
+  Duration clock{};
+  std::string root;   // The text of the job's root key. Secret.
+  std::string nonce;  // In the engine ids of this run.
   // Where the launcher listens for its processes and its own agent, and routers for clients. 0: not
   // yet.
   uint16_t control_port = 0;
@@ -34,6 +39,7 @@ struct Ledger {
   bool stopping = false;    // It was told to end: nobody goes on with it.
   bool planned = false;     // The rest is known.
   RolloutRecord rollout;    // Of a job of mode rollout.
+  StragglerRecord stragglers;
   std::vector<Node> plan_nodes;
   JobRecord job;
 
@@ -45,6 +51,9 @@ struct Ledger {
 // could otherwise not know what they make; for all other changes soon is soon enough.
 enum class LedgerDue { kNever, kSoon, kBefore };
 LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effect>& effects);
+// All times in it are by the clock of this launcher from now on. The system's clock may have been
+// set, and a damaged ledger may say anything: nothing that was is later than now.
+void change_clock(Ledger& ledger, Duration clock, Instant now);
 // Takes what the job knows now.
 void take(Ledger& ledger, const Job& job);
 

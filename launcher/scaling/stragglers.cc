@@ -6,6 +6,8 @@
 #include <functional>
 #include <utility>
 
+#include "common/limits.h"
+
 namespace pdjob::launcher {
 
 namespace {
@@ -19,7 +21,6 @@ constexpr double kBusyMin = 0.02;
 // Between two replacements of a group; it doubles up to kWaitMax, and falls back after a while
 // without one.
 constexpr int kFirstWait = 2;  // Times config.after.
-constexpr Duration kWaitMax = std::chrono::hours(1);
 constexpr Duration kNodeMemory = std::chrono::hours(1);
 
 net::StepTotals growth(const net::StepTotals& from, const net::StepTotals& to) {
@@ -61,8 +62,32 @@ double slowness_between(const net::StepTotals& one, const net::StepTotals& other
              : static_cast<double>(one.us) / static_cast<double>(other.us) / most;
 }
 
-Stragglers::Stragglers(const StragglerConfig& config)
-    : config_(config), slice_(config.after / kSlices) {}
+Stragglers::Stragglers(const StragglerConfig& config, const StragglerRecord& record)
+    : config_(config), slice_(config.after / kSlices) {
+  const Duration first = kFirstWait * config.after;
+  for (const StragglerRecord::Group& group : record.groups) {
+    groups_[group.name] = {.next = group.next,
+                           .wait = std::clamp(group.wait, first, std::max(first, kWaitMax))};
+  }
+  for (const StragglerRecord::Replaced& replaced : record.replaced) {
+    replaced_[replaced.worker] = {.node = replaced.node, .at = replaced.at};
+  }
+}
+
+StragglerRecord Stragglers::record() const {
+  StragglerRecord record;
+  for (const auto& [name, group] : groups_) {
+    if (group.next != Instant()) {
+      record.groups.push_back({.name = name, .next = group.next, .wait = group.wait});
+    }
+  }
+  for (const auto& [worker, replaced] : replaced_) {
+    if (record.replaced.size() < limits::kWorkersMax) {
+      record.replaced.push_back({.worker = worker, .node = replaced.node, .at = replaced.at});
+    }
+  }
+  return record;
+}
 
 double Stragglers::slowness(std::string_view name) const {
   const auto found = workers_.find(name);

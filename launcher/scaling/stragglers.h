@@ -15,6 +15,7 @@
 // An engine of another make reports no steps, so it is never slow here. Pure.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -50,13 +51,35 @@ struct SlowWorker {
   std::string reason;  // For people.
 };
 
+// What the next launcher needs, so that launchers that die do not lead to more replacements. Value.
+struct StragglerRecord {
+  struct Group {
+    std::string name;
+    Instant next{};  // No replacement before.
+    Duration wait{};
+    friend bool operator==(const Group&, const Group&) = default;
+  };
+  struct Replaced {
+    std::string worker;
+    std::string node;
+    Instant at{};
+    friend bool operator==(const Replaced&, const Replaced&) = default;
+  };
+  std::vector<Group> groups;
+  std::vector<Replaced> replaced;
+  friend bool operator==(const StragglerRecord&, const StragglerRecord&) = default;
+};
+
 // At least so many times longer the work of `one` took than that of `other` would have taken there.
 // 0: nothing can be said.
 double slowness_between(const net::StepTotals& one, const net::StepTotals& other);
 
 class Stragglers {
  public:
-  explicit Stragglers(const StragglerConfig& config);
+  static constexpr Duration kWaitMax = std::chrono::hours(1);  // Between two replacements.
+
+  // Goes on with the record of an earlier launcher, whatever is in it.
+  explicit Stragglers(const StragglerConfig& config, const StragglerRecord& record = {});
 
   // Whether step() has something to compare. Call both about twice a second while the job is ready.
   bool due(Instant now) const { return config_.on() && now >= due_; }
@@ -69,6 +92,8 @@ class Stragglers {
 
   // By the last comparison: at least so many times slower than most of its group. 0: unknown.
   double slowness(std::string_view name) const;
+  // It changes only when step() returns something.
+  StragglerRecord record() const;
 
  private:
   struct Worker {

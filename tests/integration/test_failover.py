@@ -367,6 +367,29 @@ def test_a_worker_that_changed_its_role_is_heard_by_the_next_launchers():
         made.ends()
 
 
+def test_a_node_on_which_workers_died_is_avoided_by_the_next_launcher_too():
+    with launchers() as made:
+        made.start()
+
+        def distrust():
+            (found,) = pathlib.Path(made.folder).glob("state/*/launcher.json")
+            lines = httpx.get("http://" + json.loads(found.read_text())["admin"] + "/metrics").text.splitlines()
+            return [line for line in lines if line.startswith("pdjob_node_distrust{")]
+
+        for deaths in range(1, 5):
+            os.kill(made.pids()["decode-0"], signal.SIGKILL)
+            eventually(lambda: made.job.processes()["decode-0"]["restarts"] == deaths, 60, "the launcher notices")
+            made.all_ready()
+            time.sleep(1)  # Faults of one second are one.
+        before = distrust()
+        assert before and before[0].endswith(" 1"), before
+        made.kill()
+        made.start()
+        assert distrust() == before
+        assert made.job.stop() == 0
+        made.ends()
+
+
 @pytest.mark.parametrize("orphan_timeout", ["0s", "60s"])
 def test_stop_ends_a_job_whose_launcher_is_stopped(orphan_timeout):
     with launchers(orphan_timeout=orphan_timeout) as made:

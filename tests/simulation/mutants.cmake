@@ -127,6 +127,7 @@ mutant(engine_meets_itself everyday worker/core/engine_loop.cc "error = {ErrorCo
 mutant(ledger_comes_late launcher launcher/run/ledger.cc "    return LedgerDue::kBefore;" "    return LedgerDue::kSoon;")
 mutant(adoption_allows_nobody launcher launcher/job_runner.cc "      control_->allow(process.name, control_keys(process.incarnation).public_key);" "")
 mutant(adoption_trusts_the_ledger launcher launcher/job/job_adoption.cc "!here.contains(&process)" "false")
+mutant(adoption_forgets_trust launcher launcher/job/job_adoption.cc "  trust_ = NodeTrust(record.trust);" "")
 mutant(ledger_forgets_leavers scaling launcher/run/ledger.cc "|| lets_a_process_leave(event)" "")
 mutant(scaling_forgets_held scaling launcher/job_scaling.cc "      seen.held += process.load.requests_queued;" "")
 mutant(job_never_moves stragglers launcher/job/job.cc "level > 0 && !process.is_router()" "false && !process.is_router()")
@@ -151,3 +152,5 @@ unit_mutant(external_router router/external/external_router_test.cc pdjob_router
 unit_mutant(adoption_keeps_strangers launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/job_adoption.cc "turn.emit(SendSignal{running.incarnation, Signal::kKill});" "")
 unit_mutant(adoption_begins_versions_anew launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/job.cc "(setting.launcher << 32U) + 1" "1")
 unit_mutant(adoption_does_not_ask launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/supervision.cc "turn.emit(Send{process.name, net::RegisterAsked{}});" "")
+unit_mutant(stragglers_forget_waits launcher/scaling/stragglers_test.cc pdjob_launcher_scaling launcher/scaling/stragglers.cc "    groups_[group.name] = {.next = group.next," "    groups_[group.name] = {.next = {},")
+unit_mutant(trust_forgets_record launcher/placement/node_trust_test.cc pdjob_launcher_placement launcher/placement/node_trust.cc "    if (known.faults >= kForgotten) {" "    if (false) {")

@@ -215,6 +215,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void launcher_dies();
   void bury();
   void next_launcher();
+  void check_trust();
   void check_sizes();
   bool sizes_are_settled() const {
     return !scaling_ || scaling_->json().find("\"settled\":1") != std::string::npos;
@@ -292,6 +293,8 @@ class SimWorld final : public launcher::JobRunner::Observer {
   SimLedger ledger_disk_;
   launcher::Ledger ledger_;  // As the launcher has it in memory.
   bool save_due_ = false;
+  launcher::NodeTrust trust_taken_;    // Of the job, when the ledger took what it knew.
+  launcher::NodeTrust trust_written_;  // The same, when that was on disk.
   struct Doom {
     uint64_t steps = 0;  // 0: it is not this that kills it.
     uint64_t sends = 0;
@@ -504,9 +507,16 @@ void SimWorld::run_job(const launcher::JobRunnerOptions& options) {
         [this](const std::string& line) { trace_.line(now(), "scaling", line); });
   }
   if (shape_.stragglers.on()) {
-    stragglers_.emplace(*launcher_, *job_, shape_.stragglers, [this](const std::string& line) {
-      trace_.line(now(), "stragglers", line);
-    });
+    stragglers_.emplace(
+        *launcher_, *job_,
+        launcher::JobStragglers::Options{
+            .config = shape_.stragglers,
+            .record = ledger_.stragglers,
+            .say = [this](const std::string& line) { trace_.line(now(), "stragglers", line); },
+            .keep =
+                [this](launcher::StragglerRecord record) {
+                  ledger_.stragglers = std::move(record);
+                }});
   }
   if (shape_.rollout) {
     rollout_.emplace(
@@ -668,7 +678,6 @@ void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher:
   if (!launcher_->alive()) {
     return;  // Nothing of this happens any more.
   }
-  look_for_slow(event, effects);
   const std::vector<std::string> words = job_words(event, effects);
   for (const std::string& line : words) {
     trace_.line(now(), "launcher", line);
@@ -685,6 +694,7 @@ void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher:
     }
   }
   watch_.after(job(), event, effects, now());
+  look_for_slow(event, effects);
   if (dies) {
     launcher_dies();
   }
@@ -753,12 +763,16 @@ void SimWorld::note(const launcher::Event& event, const std::vector<launcher::Ef
 
 void SimWorld::save_ledger() {
   take(ledger_, job());
+  trust_taken_ = job().trust();
   write_ledger();
 }
 
 void SimWorld::write_ledger() {
   const bool saved = ledger_disk_.save(ledger_);
   invariants_.expect(saved, "the launcher is the last one, but");
+  if (!disk_.crashed() || ledger_disk_.read() == ledger_) {
+    trust_written_ = trust_taken_;
+  }
   if (disk_.crashed()) {
     launcher_dies();
   }
@@ -829,6 +843,7 @@ void SimWorld::next_launcher() {
   launcher_ = new_launcher();
   save_due_ = false;
   ledger_ = ledger_disk_.begin();
+  change_clock(ledger_, {}, now());
   trace_.line(now(), "launcher", "begins, number " + std::to_string(ledger_.launcher));
   invariants_.expect(ledger_.planned, "a launcher finds the ledger of the one before, but");
   paused_.clear();
@@ -847,8 +862,18 @@ void SimWorld::next_launcher() {
     door.port = kDoor.port;
   }
   run_job(options);
+  check_trust();
+  slow_watch_.adopt();
   if (faulty_ && std::exchange(doom_.again, false)) {
     doom(doom_.seed);
+  }
+}
+
+void SimWorld::check_trust() {
+  for (const launcher::Node& node : nodes_) {
+    invariants_.expect(
+        job().trust().faults(node.name, now()) == trust_written_.faults(node.name, now()),
+        "a new launcher trusts nodes as the last one did, but not", node.name);
   }
 }
 

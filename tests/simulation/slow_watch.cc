@@ -42,7 +42,14 @@ void SlowWatch::replaced(const launcher::Job& job, const std::string& name, Inst
                            other.model != process->model || serves(other),
                        "a slow worker is replaced while all others serve, but not", other.name);
   }
-  replaced_in_.emplace(process->role, process->model);
+  Wait& row =
+      replaced_in_.try_emplace({process->role, process->model}, Wait{.wait = 2 * config_.after})
+          .first->second;
+  invariants_.expect(now >= row.next, "replacements of a group come ever later, but not that of",
+                     process->engine_id);
+  row.wait = now >= row.next + row.wait ? 2 * config_.after : row.wait;
+  row.next = now + row.wait;
+  row.wait *= 2;
   moving_[name] = process->place.node;
 }
 

@@ -1,7 +1,8 @@
 // SlowWatch: knows which simulated workers compute slowly, and looks at who is replaced for it. No
 // other worker is ever replaced so. Only one of a group is, while all others serve, and it leaves
-// its node if a better one has room. The first worker of a group that is slow for long, while it
-// and its peers have enough to do, is replaced.
+// its node if a better one has room. Between two of a group the launcher waits ever longer,
+// although launchers die. The first worker of a group that is slow for long, while it and its peers
+// have enough to do, is replaced.
 #pragma once
 
 #include <map>
@@ -30,6 +31,12 @@ class SlowWatch {
 
   // The job has taken the order, which it may have ignored.
   void replaced(const launcher::Job& job, const std::string& name, Instant now);
+  // A new launcher measures anew, and waits as the one before would have. What ends while it adopts
+  // starts where it was.
+  void adopt() {
+    seen_.clear();
+    moving_.clear();
+  }
   void spawned(const launcher::Job& job, const launcher::Spawn& spawn,
                const std::vector<launcher::Node>& nodes, Instant now);
   // Call it often. Nothing is expected of a launcher that `sleeps`.
@@ -42,13 +49,17 @@ class SlowWatch {
     net::StepTotals steps;
     Duration slow_for{};  // With all that it takes to notice.
   };
+  struct Wait {
+    Instant next{};
+    Duration wait{};
+  };
   bool must_be_noticed(const std::vector<const launcher::Process*>& group,
                        const std::map<std::string, Seen>& before) const;
 
   Invariants& invariants_;
   const launcher::StragglerConfig config_;
   std::map<launcher::Incarnation, Instant> until_;  // kNever: it is slow now.
-  std::set<Group> replaced_in_;
+  std::map<Group, Wait> replaced_in_;
   std::map<std::string, std::string> moving_;  // Where they were, by name.
   std::map<std::string, Seen> seen_;           // By engine id.
   Instant looked_{};

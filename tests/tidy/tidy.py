@@ -93,7 +93,7 @@ ROOMS = {
     "launcher/clusters": "placement plan job",
     "launcher/ray": "placement plan job clusters",
     "launcher/agents": "placement plan job clusters",
-    "launcher/run": "placement plan job rollout clusters agents",
+    "launcher/run": "placement plan job scaling rollout clusters agents",
     "launcher/dashboard": "",
     "launcher/metrics": "",
     "launcher": "view placement plan job scaling rollout clusters agents run ray dashboard metrics",

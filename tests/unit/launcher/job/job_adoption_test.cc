@@ -162,6 +162,22 @@ TEST_F(JobAdoption, WhatEndedMeanwhileIsReplacedWithANewIncarnation) {
   EXPECT_EQ(at("decode-0").restarts, 1U);
 }
 
+TEST_F(JobAdoption, ANodeThatWasBadIsAvoidedByTheNextLauncher) {
+  make_ready();
+  for (int i = 0; i < 4; ++i) {
+    tell(NodeBlamed{"b"});
+    now_ += seconds(2);
+  }
+  next_launcher();
+  EXPECT_EQ(job_->trust().levels(now_), (TrustLevels{{"b", 1}}));
+  tell(NodeJoined{kA, running({"router-0", "prefill-0"}), {}});
+  tell(NodeJoined{kB, {}, {}});
+  const auto spawned = of<Spawn>(pass(milliseconds(250)));
+  ASSERT_EQ(spawned.size(), 1U);
+  EXPECT_EQ(spawned[0].name, "decode-0");
+  EXPECT_EQ(spawned[0].place.node, "a");
+}
+
 TEST_F(JobAdoption, WhatTheRecordDoesNotHaveIsKilledAndItsNumberIsNotUsedAgain) {
   make_ready();
   next_launcher();

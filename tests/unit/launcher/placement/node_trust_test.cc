@@ -1,5 +1,8 @@
 #include "launcher/placement/node_trust.h"
 
+#include <cmath>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "launcher/placement/placement.h"
@@ -63,6 +66,43 @@ TEST(NodeTrust, HasABoundAndSoANodeIsTrustedAgain) {
   const Instant end = kBegin + 10000 * seconds(2);
   EXPECT_EQ(trust.level("a", end), NodeTrust::kLevelMax - 1);
   EXPECT_LT(trust.trusted_at("a", end), end + 3 * NodeTrust::kHalfLife + seconds(1));
+}
+
+TEST(NodeTrust, AnotherLauncherTrustsNodesAsTheOneBefore) {
+  NodeTrust old;
+  for (int i = 0; i < 7; ++i) {
+    old.blame("a", NodeTrust::kDeath, kBegin + i * seconds(20));
+  }
+  old.blame("b", NodeTrust::kSlow, kBegin + minutes(1));
+  const NodeTrust next(old.record());
+  EXPECT_EQ(next.record(), old.record());
+  for (Instant now = kBegin + minutes(2); now < kBegin + minutes(40); now += seconds(1)) {
+    ASSERT_EQ(next.levels(now), old.levels(now));
+    ASSERT_EQ(next.trusted_at("a", now), old.trusted_at("a", now));
+  }
+}
+
+TEST(NodeTrust, ARecordMayHoldAnything) {
+  NodeTrust trust({{"huge", 1e300, kBegin},
+                   {"infinite", HUGE_VAL, kBegin},
+                   {"none", std::nan(""), kBegin},
+                   {"less", -HUGE_VAL, kBegin},
+                   {"twice", 3, kBegin},
+                   {"twice", 5, kBegin}});
+  EXPECT_EQ(trust.levels(kBegin),
+            (TrustLevels{
+                {"huge", NodeTrust::kLevelMax}, {"infinite", NodeTrust::kLevelMax}, {"twice", 2}}));
+  EXPECT_LT(trust.trusted_at("infinite", kBegin), kBegin + 4 * NodeTrust::kHalfLife);
+  trust.blame("none", NodeTrust::kSlow, kBegin);
+  EXPECT_EQ(trust.level("none", kBegin), 1U);
+}
+
+TEST(NodeTrust, ARecordHasABound) {
+  NodeTrust trust;
+  for (size_t i = 0; i < NodeTrust::kNodesMax + 10; ++i) {
+    trust.blame(std::to_string(i), NodeTrust::kDeath, kBegin);
+  }
+  EXPECT_EQ(trust.record().size(), NodeTrust::kNodesMax);
 }
 
 Node node(const std::string& name, uint32_t cores, const std::string& cluster = "east") {

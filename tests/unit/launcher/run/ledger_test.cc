@@ -5,6 +5,10 @@
 namespace pdjob::launcher {
 namespace {
 
+using std::chrono::hours;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
 ProcessRecord changing_process() {
   ProcessRecord process;
   static_cast<ProcessPlan&>(process) = {.name = "decode-0",
@@ -34,6 +38,7 @@ ProcessRecord changing_process() {
 Ledger full_ledger() {
   return {.build = "1.0",
           .launcher = 3,
+          .clock = hours(500000),
           .root = "0123456789abcdef",
           .nonce = "ab12",
           .control_port = 40000,
@@ -45,6 +50,8 @@ Ledger full_ledger() {
           .stopping = true,
           .planned = true,
           .rollout = {.updates = 2, .versions = {{"default", "d0"}, {"step-1", "d1"}}},
+          .stragglers = {.groups = {{"m decode", Instant(seconds(40)), seconds(240)}},
+                         .replaced = {{"decode-0", "lab/a", Instant(seconds(30))}}},
           .plan_nodes = {{.name = "local", .host = "127.0.0.1", .cores = 2, .gpus = {"0"}}},
           .job = {.ready = true,
                   .incarnations_made = 7,
@@ -52,6 +59,7 @@ Ledger full_ledger() {
                              .memory_bytes = 1ULL << 40,
                              .labels = {{"rack", "7"}, {"zone", "b"}},
                              .overcommits = true}},
+                  .trust = {{"lab/a", 2.5, Instant(seconds(20))}},
                   .processes = {changing_process()}}};
 }
 
@@ -61,6 +69,55 @@ TEST(Ledger, SurvivesTheDisk) {
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(*read, ledger);
   }
+}
+
+// The clocks of its launchers begin anywhere, for instance because the machine has started again.
+TEST(Ledger, TimesAreByTheClockOfTheLauncherThatGoesOn) {
+  Ledger ledger = full_ledger();
+  const Instant now(hours(3));
+  change_clock(ledger, ledger.clock - (now - Instant(seconds(50))), now);  // At its 50th second.
+  EXPECT_EQ(ledger.job.trust[0].at, now - seconds(30));
+  EXPECT_EQ(ledger.stragglers.replaced[0].at, now - seconds(20));
+  EXPECT_EQ(ledger.stragglers.groups[0].next, now - seconds(10));
+  EXPECT_EQ(ledger.stragglers.groups[0].wait, seconds(240));
+  const Ledger before = ledger;
+  change_clock(ledger, ledger.clock, now + minutes(1));
+  EXPECT_EQ(ledger, before);
+}
+
+TEST(Ledger, WhateverTimesItHasNothingThatWasIsLaterThanNow) {
+  const Instant now(seconds(5));
+  const Duration old[] = {Duration::min(), Duration(-1), Duration(), hours(1), Duration::max()};
+  for (const Duration clock : old) {
+    for (const Duration time : old) {
+      Ledger ledger = full_ledger();
+      ledger.clock = clock;
+      ledger.job.trust[0].at = ledger.stragglers.replaced[0].at = ledger.stragglers.groups[0].next =
+          Instant(time);
+      change_clock(ledger, hours(400000), now);
+      EXPECT_LE(ledger.job.trust[0].at, now);
+      EXPECT_GE(ledger.job.trust[0].at, now - hours(24));
+      EXPECT_LE(ledger.stragglers.replaced[0].at, now);
+      EXPECT_GE(ledger.stragglers.replaced[0].at, now - hours(24));
+      EXPECT_LE(ledger.stragglers.groups[0].next, now + Stragglers::kWaitMax);
+      EXPECT_GE(ledger.stragglers.groups[0].next, now - hours(24));
+    }
+  }
+}
+
+// Each change is a write to the disk.
+TEST(Ledger, DoesNotChangeBecauseTimePasses) {
+  Job job({{.name = "decode-0", .role = net::Role::kDecode}}, {}, "n",
+          {.nodes = {{.name = "a", .cores = 2}}});
+  std::vector<Effect> effects;
+  job.step(NodeBlamed{"a"}, Instant(seconds(10)), effects);
+  Ledger ledger;
+  take(ledger, job);
+  ASSERT_EQ(ledger.job.trust.size(), 1U);
+  const std::string bytes = encode(ledger);
+  job.step(TimePassed{}, Instant(minutes(5)), effects);
+  take(ledger, job);
+  EXPECT_EQ(encode(ledger), bytes);
 }
 
 TEST(Ledger, ADamagedOneIsRefused) {

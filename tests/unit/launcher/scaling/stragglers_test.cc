@@ -32,8 +32,8 @@ struct Plant {
     net::StepTotals totals;
   };
 
-  explicit Plant(size_t count, const StragglerConfig& config = {})
-      : workers(count), stragglers(config) {
+  explicit Plant(size_t count, const StragglerConfig& with = {})
+      : config(with), workers(count), stragglers(with) {
     for (size_t i = 0; i < count; ++i) {
       workers[i].node = "n" + std::to_string(i);
     }
@@ -64,10 +64,10 @@ struct Plant {
                                  .kind = workers[i].kind,
                                  .steps = workers[i].totals});
       }
-      if (!stragglers.due(now)) {
+      if (!stragglers->due(now)) {
         continue;
       }
-      const auto slow = stragglers.step({group}, now, [this](const auto&) { return room; });
+      const auto slow = stragglers->step({group}, now, [this](const auto&) { return room; });
       if (!slow.empty()) {
         EXPECT_EQ(slow.size(), 1U);
         return slow.front();
@@ -81,9 +81,17 @@ struct Plant {
     workers[index].totals = {};
   }
 
+  // The launcher dies, and another one goes on.
+  void next_launcher() {
+    const StragglerRecord record = stragglers->record();
+    stragglers.emplace(config, record);
+    EXPECT_EQ(stragglers->record(), record);
+  }
+
+  StragglerConfig config;
   Cost cost;
   std::vector<Worker> workers;
-  Stragglers stragglers;
+  std::optional<Stragglers> stragglers;
   Instant now{seconds(1000)};
   bool whole = true;
   bool room = false;
@@ -102,9 +110,9 @@ TEST(Stragglers, AWorkerThatIsSlowForLongIsReplaced) {
   EXPECT_NEAR(slow->slowness, 4, 0.01);
   EXPECT_EQ(slow->reason,
             "takes at least 4.0 times as long as most of its group for the same work, for 60 s");
-  EXPECT_NEAR(plant.stragglers.slowness("w1"), 4, 0.01);
-  EXPECT_LT(plant.stragglers.slowness("w0"), 1.01);
-  EXPECT_EQ(plant.stragglers.slowness("nobody"), 0);
+  EXPECT_NEAR(plant.stragglers->slowness("w1"), 4, 0.01);
+  EXPECT_LT(plant.stragglers->slowness("w0"), 1.01);
+  EXPECT_EQ(plant.stragglers->slowness("nobody"), 0);
 }
 
 TEST(Stragglers, AWorkerBelowTheFactorStays) {
@@ -123,7 +131,7 @@ TEST(Stragglers, TwoWorkersJudgeNothing) {
   Plant plant(2);
   plant.workers[0].slow = 100;
   EXPECT_EQ(name_of(plant.run(minutes(30))), "nobody");
-  EXPECT_EQ(plant.stragglers.slowness("w0"), 0) << "unknown";
+  EXPECT_EQ(plant.stragglers->slowness("w0"), 0) << "unknown";
 }
 
 TEST(Stragglers, WhereHalfOfTheGroupIsSlowNobodyIs) {
@@ -304,6 +312,49 @@ TEST(Stragglers, ASuccessorThatIsSlowOnTheSameNodeLeavesItOnlyForAnotherNode) {
   slow = plant.run(minutes(60));
   ASSERT_TRUE(slow && slow->replace);
   EXPECT_NE(slow->reason.find("The worker before it on node n1 was slow, too"), std::string::npos);
+}
+
+TEST(Stragglers, LaunchersThatDieReplaceNoMoreWorkers) {
+  uint32_t replaced = 0;
+  Plant plant(3);
+  plant.workers[1].slow = 10;
+  for (int launcher = 0; launcher < 80; ++launcher, plant.next_launcher()) {
+    for (const Instant end = plant.now + seconds(90); plant.now < end;) {
+      if (const auto slow = plant.run(end - plant.now)) {
+        ASSERT_TRUE(slow->replace);
+        ++replaced;
+        plant.replace(1);
+        plant.workers[1].node += "'";  // It is slow on each node.
+      }
+    }
+  }
+  EXPECT_GE(replaced, 4U);
+  EXPECT_LE(replaced, 7U) << "in two hours, after 2, 4, 8, 16, 32 and 60 minutes";
+}
+
+TEST(Stragglers, AnotherLauncherKnowsWhichNodeMadeAWorkerSlow) {
+  Plant plant(3);
+  plant.workers[1].slow = 10;
+  auto slow = plant.run(minutes(2));
+  ASSERT_TRUE(slow && slow->replace);
+  plant.replace(1);
+  plant.next_launcher();
+  slow = plant.run(minutes(10));
+  ASSERT_EQ(name_of(slow), "w1");
+  EXPECT_FALSE(slow->replace) << "no other node has room";
+}
+
+TEST(Stragglers, ARecordMayHoldAnything) {
+  for (const Duration wait : {Duration::min(), Duration(-1), Duration(), Duration::max()}) {
+    Plant plant(3);
+    plant.workers[1].slow = 10;
+    plant.stragglers.emplace(plant.config,
+                             StragglerRecord{.groups = {{.name = "g", .wait = wait}},
+                                             .replaced = {{.worker = "", .node = ""}}});
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_EQ(name_of(plant.run(minutes(90))), "w1") << i;
+    }
+  }
 }
 
 TEST(Stragglers, ANewEngineBeginsAnew) {
