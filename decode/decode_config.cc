@@ -7,7 +7,7 @@ namespace pdjob::decode {
 void read(ConfigReader& in, DecodeConfig& config) {
   in.field("local_chunk_tokens", config.local_chunk_tokens,
            {.doc = "Tokens of prompts computed by the decode worker itself in one step: what they "
-                   "may add to everybody's ITL.",
+                   "may add to everybody's ITL. While nobody decodes, four times as many.",
             .unit = "tokens"},
            {.min = 16, .max = 65536});
   in.field("requests_queued", config.requests_queued,

@@ -9,7 +9,7 @@ namespace pdjob::decode {
 
 struct DecodeConfig {
   // Tokens per step of prompts computed here. Bounds what they add to the inter-token latency of
-  // all requests.
+  // all requests. While no request decodes, a step has up to four times as many.
   uint32_t local_chunk_tokens = 128;
   uint32_t requests_queued = 256;  // Further requests get 503.
   // Free sequences keep the rows of their prompts (worker/core/prompt_cache.h).

@@ -5,11 +5,20 @@ namespace pdjob::decode {
 using worker::KvMode;
 using Rows = worker::Batcher::Rows;
 
+namespace {
+
+// Without streams, nobody waits for a long step, and long ones cost less. It is bounded because a
+// stream may come while it runs.
+constexpr uint32_t kAlone = 4;
+
+}  // namespace
+
 DecodeWorker::DecodeWorker(const DecodeConfig& config, const worker::EngineSize& engine)
     : engine_(engine),
       queue_("decode worker", config.requests_queued, engine.sequences),
       batcher_({.engine = engine,
                 .prompt_tokens_per_step = config.local_chunk_tokens,
+                .prompt_tokens_alone = kAlone * config.local_chunk_tokens,
                 .prefix_cache = config.prefix_cache,
                 .order = worker::PromptCache::Order::kLowestFirst}) {}
 

@@ -115,8 +115,10 @@ void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
 
 void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
   const auto decoding = static_cast<uint32_t>(items.size());
-  uint32_t whole =
-      std::min(options_.prompt_tokens_per_step, options_.engine.batch_tokens - decoding);
+  const uint32_t chunk =
+      decoding == 0 ? std::max(options_.prompt_tokens_per_step, options_.prompt_tokens_alone)
+                    : options_.prompt_tokens_per_step;
+  uint32_t whole = std::min(chunk, options_.engine.batch_tokens - decoding);
   uint32_t room = whole;
   for (const auto& [id, request] : requests_) {
     add_continued_items(id, request, room, items);

@@ -82,6 +82,17 @@ TEST_F(DecodeWorkerTest, DecodesInOneBatchBesideTheChunksOfALocalPrompt) {
   EXPECT_EQ(story.ran(), (Words{"deliver r1.0 length", "clear s0", "end r1", "deliver r2.0"}));
 }
 
+TEST_F(DecodeWorkerTest, ALocalPromptIsCutSmallOnlyWhileSomebodyDecodes) {
+  story.arrive(local(1, 31));
+  EXPECT_EQ(story.run(), Words{"run s0:r1[0+16]"});
+  story.arrive(fetched(2));
+  story.rows_fetched(2);
+  story.ran();
+  story.tail_sampled(2);
+  EXPECT_EQ(story.run(), Words{"run s0:r1[16+8] s1:r2.0"});
+  story.ran();
+}
+
 TEST_F(DecodeWorkerTest, FetchesForTheNextWhenSequencesAreFree) {
   story.arrive(fetched(1, 3, 1));
   EXPECT_EQ(story.arrive(fetched(2)), Words{"await r2"});
