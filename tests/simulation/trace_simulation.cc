@@ -7,7 +7,8 @@
 //                     words: chunk (tokens of prompts in a step), batch (all tokens in a step:
 //                     512), bypass (router.bypass_tokens),
 //                     waiting and even (router.decode_prefills), local (tokens of prompts in a
-//                     decode worker's step), spill (router.bypass_busy_requests)
+//                     decode worker's step), spill (router.bypass_busy_requests), prefix (decode
+//                     workers are chosen by prefix, too)
 //   --rates LIST      multiples of the trace's own rate; a row for each
 //   --best LOW,HIGH   instead: the highest rate between these at which --share of the requests are
 //                     within the limits, to 2 %
@@ -155,6 +156,7 @@ TraceJob job_of(const std::string& text, const Arguments& all) {
   job.router.queue_max = 1U << 20;
   job.router.queue_timeout = job.router.request_timeout = std::chrono::hours(1000);
   job.router.prefill_policy = router::PolicyKind::kPrefixAware;
+  bool decode_keeps_prompts = false;
   for (const std::string& word : split(text)) {
     const size_t equals = word.find('=');
     const std::string key = word.substr(0, equals);
@@ -181,13 +183,15 @@ TraceJob job_of(const std::string& text, const Arguments& all) {
       job.decode_config.local_chunk_tokens = value;
     } else if (key == "spill") {
       job.router.bypass_busy_requests = value;
+    } else if (key == "prefix") {
+      decode_keeps_prompts = true;
     } else {
       fail("a job has no " + key);
     }
   }
   // Decode workers keep no rows that they fetched.
   job.router.decode_policy =
-      job.both > 0 ? router::PolicyKind::kPrefixAware : router::PolicyKind::kLeastLoaded;
+      job.both > 0 || decode_keeps_prompts ? router::PolicyKind::kPrefixAware : router::PolicyKind::kLeastLoaded;
   return job;
 }
 
