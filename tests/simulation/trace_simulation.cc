@@ -190,8 +190,9 @@ TraceJob job_of(const std::string& text, const Arguments& all) {
     }
   }
   // Decode workers keep no rows that they fetched.
-  job.router.decode_policy =
-      job.both > 0 || decode_keeps_prompts ? router::PolicyKind::kPrefixAware : router::PolicyKind::kLeastLoaded;
+  job.router.decode_policy = job.both > 0 || decode_keeps_prompts
+                                 ? router::PolicyKind::kPrefixAware
+                                 : router::PolicyKind::kLeastLoaded;
   return job;
 }
 

@@ -182,7 +182,6 @@ TEST_F(KeepingDecodeWorkerTest, DecodesInTheLowestSequenceWhereverRowsAre) {
 TEST_F(KeepingDecodeWorkerTest, KeepsThePromptOfAClientThatLeft) {
   story.arrive(local(1, 16));
   story.run_and_finish();
-  story.run_and_finish();
   EXPECT_EQ(story.cancel(1), (Words{"trim s0 16", "end r1"}));
   EXPECT_EQ(story.arrive(local(2, 22)), Words{"reuse r2 16/22"});
 }
