@@ -281,9 +281,7 @@ class SimSockets::StreamListener final : public net::Listener {
     sockets_.listen(name_, thread, [queue = std::weak_ptr(queue_)](Socket socket) {
       if (const auto here = queue.lock()) {
         here->arrived.push_back(std::make_unique<StreamEnd>(std::move(socket)));
-        if (here->handler != nullptr) {
-          here->handler->on_ready(EPOLLIN);
-        }
+        here->tell();
       }
     });
   }
@@ -291,8 +289,16 @@ class SimSockets::StreamListener final : public net::Listener {
   StreamListener& operator=(const StreamListener&) = delete;
   ~StreamListener() override { sockets_.unlisten(name_, thread_); }
 
+  // What arrived before is told, too, as by epoll.
   Status watch(net::FdHandler& handler) override {
     queue_->handler = &handler;
+    if (!queue_->arrived.empty()) {
+      thread_.post([queue = std::weak_ptr(queue_)] {
+        if (const auto here = queue.lock()) {
+          here->tell();
+        }
+      });
+    }
     return ok();
   }
   Result<std::unique_ptr<net::Stream>> accept() override {
@@ -309,12 +315,18 @@ class SimSockets::StreamListener final : public net::Listener {
   struct Queue {  // Connections may still arrive when the listener is gone.
     std::deque<std::unique_ptr<net::Stream>> arrived;
     net::FdHandler* handler = nullptr;
+
+    void tell() const {
+      if (handler != nullptr && !arrived.empty()) {
+        handler->on_ready(EPOLLIN);
+      }
+    }
   };
 
   SimSockets& sockets_;
   const std::string name_;
   const uint16_t port_;
-  const SimThread& thread_;
+  SimThread& thread_;
   const std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
 };
 
