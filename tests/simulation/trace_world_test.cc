@@ -137,7 +137,8 @@ TraceRun lone_run(uint32_t prefill, uint32_t decode, uint32_t both) {
   TraceRun run = run_of(prefill, decode, both);
   run.trace = {{.prompt_tokens = 300, .output_tokens = 11, .blocks = {1}}};
   run.scale = {};
-  run.job.prefill_config.chunk_tokens = run.job.decode_config.local_chunk_tokens = 256;
+  run.job.prefill_config.chunk_tokens = 256;
+  run.job.decode_config.local_chunk_tokens = 64;  // Four times as many while nobody decodes.
   return run;
 }
 const Duration kLonePrompt = 2 * kStep.fixed + kStep.of(0, 256) + kStep.of(256, 44);
