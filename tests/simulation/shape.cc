@@ -77,7 +77,7 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   shape.router.hedge_quantile = random.chance(0.3) ? 0.5 : 0;
   shape.router.fallback =
       random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;
-  shape.router.queue_timeout = seconds(2);
+  shape.router.queue_timeout = seconds(faultless ? 60 : 2);  // A burst may be long, too.
   shape.router.drain_timeout = seconds(5);
   const bool burst = random.chance(scenario.bursts);
   shape.workload = {.models = {},
