@@ -16,7 +16,7 @@ namespace pdjob::launcher {
 
 using TrustLevels = std::map<std::string, uint32_t, std::less<>>;  // By node.
 
-// What is known of a node. Value.
+// A node's faults, for the next launcher. Value.
 struct NodeFaults {
   std::string node;
   double faults = 0;  // At that time.

@@ -51,7 +51,7 @@ struct SlowWorker {
   std::string reason;  // For people.
 };
 
-// What the next launcher needs, so that launchers that die do not lead to more replacements. Value.
+// For the next launcher, so that launchers that die cause no further replacements. Value.
 struct StragglerRecord {
   struct Group {
     std::string name;

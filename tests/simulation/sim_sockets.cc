@@ -289,7 +289,7 @@ class SimSockets::StreamListener final : public net::Listener {
   StreamListener& operator=(const StreamListener&) = delete;
   ~StreamListener() override { sockets_.unlisten(name_, thread_); }
 
-  // What arrived before is told, too, as by epoll.
+  // Tells of earlier arrivals, too, as epoll does.
   Status watch(net::FdHandler& handler) override {
     queue_->handler = &handler;
     if (!queue_->arrived.empty()) {

@@ -25,7 +25,7 @@ namespace pdjob::worker {
 struct BatcherOptions {
   EngineSize engine;
   uint32_t prompt_tokens_per_step = 1;  // Total of all prompts in a step.
-  // The same in a step in which nobody decodes, so that nobody waits for it; at least the above.
+  // The same in a step in which nobody decodes. The larger of the two counts then.
   uint32_t prompt_tokens_alone = 0;
   bool prefix_cache = true;  // Free sequences keep rows.
   PromptCache::Order order = PromptCache::Order::kLowestFirst;

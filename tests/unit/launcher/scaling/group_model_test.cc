@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// What a worker does in half a second.
+// A worker's work in half a second.
 struct Work {
   uint64_t prompts = 0;    // Of 100 tokens, 1 ms a token.
   uint64_t generated = 0;  // 10 ms a token.
