@@ -6,13 +6,7 @@ import json
 import httpx
 import pytest
 
-from conftest import eventually, running_job
-
-
-@pytest.fixture(scope="module")
-def job(folder):
-    with running_job(folder) as running:
-        yield running
+from conftest import eventually
 
 
 @pytest.fixture
