@@ -9,7 +9,7 @@ void read(ConfigReader& in, DecodeConfig& config) {
            {.doc = "Tokens of prompts computed by the decode worker itself in one step: what they "
                    "may add to everybody's ITL. While nobody decodes, four times as many.",
             .unit = "tokens"},
-           {.min = 16, .max = 65536});
+           {.min = 4, .max = 65536});
   in.field("requests_queued", config.requests_queued,
            {.doc = "Requests that wait in one decode worker; beyond, it answers 503."},
            {.min = 1, .max = limits::kRequestsQueuedMax});

@@ -10,7 +10,7 @@ void read(ConfigReader& in, PrefillConfig& config) {
       {.doc = "The most prompt tokens of one step, over all its prompts; a chunk's KV moves while "
               "the next is computed.",
        .unit = "tokens"},
-      {.min = 16, .max = 65536});
+      {.min = 4, .max = 65536});
   in.field("requests_queued", config.requests_queued,
            {.doc = "Requests that wait in one prefill worker; beyond, it answers 503."},
            {.min = 1, .max = limits::kRequestsQueuedMax});

@@ -227,7 +227,7 @@ def test_a_router_by_hand_speaks_https(authority):
         router = Process(["pdjob", "router", "--worker", worker.url, "--listen", "127.0.0.1:0", "--set", f"router.tls.certificate={at}.pem", "--set", f"router.tls.key={at}.key"], folder)
         try:
             assert router.wait_ready().url.startswith("https://")
-            assert httpx.get(router.url + "/health", verify=authority.context, timeout=60).status_code == 200
+            eventually(lambda: httpx.get(router.url + "/health", verify=authority.context, timeout=60).status_code == 200, 20, "the worker known")
         finally:
             assert router.stop() == 0 and worker.stop() == 0
 

@@ -35,6 +35,18 @@ TEST(BadConfig, EachIsRefusedWithItsWholeText) {
   }
 }
 
+// docs/measurements/serving.md measures chunks of 4 tokens, docs/measurements/trace.md those of 8.
+TEST(JobConfig, ChunksMayBeAsSmallAsTheMeasuredOnes) {
+  const auto config = parse_job_config("job.yaml",
+                                       "name: x\nengine: {kind: fake}\n"
+                                       "prefill: {chunk_tokens: 4}\n"
+                                       "decode: {local_chunk_tokens: 4}\n",
+                                       kPlaces);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  EXPECT_EQ(config->models.front().prefill.chunk_tokens, 4U);
+  EXPECT_EQ(config->models.front().decode.local_chunk_tokens, 4U);
+}
+
 TEST(JobConfig, RolesOverrideTheCommonEngine) {
   const auto config = parse_job_config("job.yaml",
                                        "name: x\n"
