@@ -202,7 +202,7 @@ Observation JobScaling::observe() const {
         sample.workers.push_back({process->engine_id, process->load});
         continue;
       }
-      ++sample.coming;
+      waits(*process) ? ++sample.waiting : ++sample.coming;
       if (process->state == ProcessState::kWaiting) {
         sample.lack = job.lack(process->demand);
       }

@@ -36,6 +36,11 @@ uint32_t whole(double workers) {
   return static_cast<uint32_t>(std::ceil(std::clamp(workers - kDeadBand, 0.0, kMost)));
 }
 
+// The workers that serve, or will soon.
+uint32_t placed(uint32_t size, const GroupSample& sample) {
+  return size - std::min(size, sample.waiting);
+}
+
 std::string ms_text(Duration duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.4g ms",
@@ -226,19 +231,23 @@ void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
   if (!target.on() || sample.by_hand || group.to == 0) {
     return;
   }
+  const uint32_t there = placed(group.to, sample);
   uint32_t want = whole(group.need);
   std::string because = group.because;
-  if (want <= group.to && settled(group, sample, kSettle, now)) {
+  if (want <= there && settled(group, sample, kSettle, now)) {
     const GroupModel::Mean ttft = group.model.ttft();
     const GroupModel::Mean itl = group.model.itl();
     if (late(ttft, target.ttft) || late(itl, target.itl)) {
-      want = group.to + 1;
+      want = there + 1;
       because = late(ttft, target.ttft) ? late_text("ttft", ttft.value, target.ttft)
                                         : late_text("itl", itl.value, target.itl);
     }
   }
-  want = std::max(want, floor_of(group));
-  if (want <= group.to) {
+  if (want < floor_of(group)) {
+    want = floor_of(group);
+    because = "scaling.min is " + std::to_string(want);
+  }
+  if (want <= there) {
     group.stuck = false;
     group.short_since = {};
     return;
@@ -247,12 +256,15 @@ void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
   if (now - group.short_since < kUpAfter) {
     return;
   }
+  if (borrow(index, seen, now)) {
+    return;
+  }
   if (!sample.lack.empty()) {  // It is asked for already, and starts when a node has room.
     tell_stuck(group, want, because + "; but one has no place: " + sample.lack);
     return;
   }
-  if (borrow(index, seen, now)) {
-    return;
+  if (want <= group.to) {
+    return;  // It has died, and is tried again.
   }
   want = std::min(want, 2 * group.to);
   std::string why;
@@ -266,35 +278,36 @@ void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
   decide(group, std::min(want, most), because, now);
 }
 
-// One at a time: the next step sees what it did.
+// One at a time: the next step sees what it did. What waits is no worker: the other group drops its
+// own, and one of this group makes way.
 bool Autoscaler::borrow(size_t index, const Observation& seen, Instant now) {
   Group& group = groups_[index];
   Group* const other = partner_of(index);
-  if (other == nullptr || !other->facts.scaling.on() ||
-      group.to >= group.facts.scaling.workers_max) {
+  const uint32_t to = group.to + (seen.groups[index].waiting > 0 ? 0 : 1);
+  if (other == nullptr || !other->facts.scaling.on() || to > group.facts.scaling.workers_max) {
     return false;
   }
   const auto number = static_cast<size_t>(other - groups_.data());
   const GroupSample& sample = seen.groups[number];
   const Duration quiet = kFlipAfter * other->patience;
   const uint32_t least = std::max({floor_of(*other), peak(*other, quiet, now), 1U});
-  if (sample.by_hand || other->to <= least || other->facts.gpus != group.facts.gpus ||
+  const uint32_t there = placed(other->to, sample);
+  if (sample.by_hand || there <= least || other->facts.gpus != group.facts.gpus ||
       !settled(*other, sample, quiet, now)) {
     return false;
   }
   // The ratio after the change of both.
   const bool prefill = group.facts.role == net::Role::kPrefill;
-  const double ratio =
-      prefill ? (group.to + 1.0) / (other->to - 1.0) : (other->to - 1.0) / (group.to + 1.0);
+  const double ratio = prefill ? to / (there - 1.0) : (there - 1.0) / to;
   const bool high = limits_.prefill_per_decode_max > 0 && ratio > limits_.prefill_per_decode_max;
   const bool low = limits_.prefill_per_decode_min > 0 && ratio < limits_.prefill_per_decode_min;
   if ((prefill && high) || (!prefill && low)) {
     return false;
   }
   regret(group, now);
-  decide(*other, other->to - 1, "gives a worker to " + group.facts.name, now);
+  decide(*other, there - 1, "gives a worker to " + group.facts.name, now);
   other->shrank = now;
-  decide(group, group.to + 1, "takes a worker of " + other->facts.name + ": " + group.because, now);
+  decide(group, to, "takes a worker of " + other->facts.name + ": " + group.because, now);
   return true;
 }
 
@@ -314,7 +327,7 @@ void Autoscaler::shrink(size_t index, const Observation& seen, Instant now) {
   if (group.shrank != Instant::min() && now - group.shrank >= kForgive * quiet) {
     group.patience = std::max(1U, group.patience / 2);  // The last time was no mistake.
   }
-  const uint32_t step = std::max(1U, group.to / 4);
+  const uint32_t step = std::max({1U, group.to / 4, sample.waiting});
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(quiet).count();
   decide(group, std::max(least, group.to - step),
          std::to_string(least) + " would have been enough for " + std::to_string(seconds) + " s",

@@ -7,7 +7,9 @@
 // workers at a time; never while others come or go. A group that had to grow again soon after it
 // shrank waits longer the next time, so that it does not flap.
 // A group that lacks a worker takes one that the model's other group can spare, before a new one is
-// asked for. Without requests, all workers may end; requests that wait at a router bring them back.
+// asked for, and also if one was asked for and has no place. A worker without a place keeps nobody
+// from shrinking or lending. Without requests, all workers may end; requests that wait at a router
+// bring them back.
 //
 // Bounds, budget and ratio are kept by each decision. Pure.
 #pragma once
@@ -37,10 +39,11 @@ struct ScaledGroup {
 // One group, as it is now.
 struct GroupSample {
   uint32_t wanted = 0;                // Its size, as ordered.
-  uint32_t coming = 0;                // Of these, those that do not serve yet.
+  uint32_t coming = 0;                // Of these, those that start.
+  uint32_t waiting = 0;               // Of these, those without a place, or between two tries.
   uint32_t leaving = 0;               // Not among these.
   bool by_hand = false;               // A person sets its size.
-  std::string lack;                   // A worker waits for a node, which lacks this; empty: none.
+  std::string lack;                   // One of `waiting` has no place: what nodes lack.
   std::vector<WorkerSample> workers;  // Those that serve.
 };
 struct Observation {

@@ -47,6 +47,10 @@ std::vector<const Process*> members_of(const SizedGroup& group, const Job& job) 
   return members;
 }
 
+bool waits(const Process& process) {
+  return process.state == ProcessState::kWaiting || process.state == ProcessState::kBackoff;
+}
+
 const SizedGroup* GroupSizes::find(std::string_view name) const {
   const auto found = std::ranges::find(groups_, name, &SizedGroup::name);
   return found == groups_.end() ? nullptr : &*found;
@@ -137,15 +141,20 @@ std::vector<Event> GroupSizes::orders(const Job& job) const {
   if (job.state() != JobState::kReady) {
     return orders;
   }
-  std::map<std::string, int64_t> lacks;  // By group.
+  std::map<std::string, int64_t> lacks;    // By group.
+  std::map<std::string, int64_t> waiting;  // They make way for a worker of the other role.
   for (const SizedGroup& group : groups_) {
-    lacks[group.name] = int64_t{group.wanted} - static_cast<int64_t>(members_of(group, job).size());
+    const std::vector<const Process*> members = members_of(group, job);
+    lacks[group.name] = int64_t{group.wanted} - static_cast<int64_t>(members.size());
+    waiting[group.name] =
+        std::ranges::count_if(members, [](const Process* p) { return waits(*p); });
   }
   for (const SizedGroup& group : groups_) {
     const auto other = std::ranges::find_if(
         groups_, [&](const SizedGroup& each) { return partners(group, each); });
     for (const Process* process : surplus(group, job)) {
-      if (other != groups_.end() && lacks[other->name] > 0 && can_change_role(*process)) {
+      const bool use = other != groups_.end() && lacks[other->name] + waiting[other->name] > 0;
+      if (use && can_change_role(*process)) {
         --lacks[other->name];
         orders.emplace_back(RoleChangeAsked{process->name, other->role});
       } else {

@@ -1,10 +1,11 @@
 // GroupSizes: how many workers each group of a job should have, and the orders for the Job until it
 // has them. It does not decide how many are good: a person or the autoscaler does.
 //
-// A worker that one group can spare changes its role if the model's other group lacks one;
-// otherwise it retires. The worker that leaves is the one that is missed least: one that does not
-// serve, else the one with the least work, else the newest. A retiring worker finishes its requests
-// and waits until its KV is fetched (supervision.h), so no order here loses anything. Pure.
+// A worker that one group can spare changes its role if the model's other group lacks one, or has
+// one that waits; otherwise it retires. The worker that leaves is the one that is missed least: one
+// that does not serve, else the one with the least work, else the newest. A retiring worker
+// finishes its requests and waits until its KV is fetched (supervision.h), so no order here loses
+// anything. Pure.
 #pragma once
 
 #include <cstdint>
@@ -75,5 +76,7 @@ class GroupSizes {
 
 // The workers of the group that stay in it or come to it.
 std::vector<const Process*> members_of(const SizedGroup& group, const Job& job);
+// It has no place, or has died and waits for its next try.
+bool waits(const Process& process);
 
 }  // namespace pdjob::launcher

@@ -210,6 +210,57 @@ TEST(Autoscaler, AWorkerThatOneRoleCanSpareGoesToTheOtherBeforeANewOneComes) {
   EXPECT_TRUE(taken->reason.starts_with("takes a worker of prefill: ")) << taken->reason;
 }
 
+// There is room for four workers. Prompts want a third prefill worker, which has no place. Then
+// outputs want a third decode worker.
+TEST(Autoscaler, AWorkerWithoutAPlaceKeepsNobodyFromHelpingTheOtherRole) {
+  Plant plant({.prompt_tokens = 400, .output_tokens = 5}, 4, 2, 2);
+  plant.room = 4;
+  std::vector<ScaledGroup> groups = both_groups();
+  groups[0].scaling.workers_min = groups[1].scaling.workers_min = 2;  // Nobody can lend at first.
+  Autoscaler first(groups, {});
+  run(plant, first, 30, [](int) { return 8.0; });
+  ASSERT_GE(plant.waiting(Plant::kPrefill), 1U);
+  plant.spec = {.prompt_tokens = 20, .output_tokens = 100};
+  Autoscaler scaler(both_groups(), {});
+  run(plant, scaler, 240, [](int) { return 3.0; });
+  EXPECT_EQ(plant.placed(Plant::kPrefill), 1U);
+  EXPECT_EQ(plant.placed(Plant::kDecode), 3U);
+}
+
+TEST(Autoscaler, ARoleThatIsLateGetsAWorkerWhileTheOtherRoleHasIdleOnes) {
+  constexpr double kAtMost = 100;  // A group that had to be patient lends after 80 s.
+  Random random(11);
+  for (uint64_t seed = 1; seed <= 25; ++seed) {
+    Plant plant({}, seed, 1, 1);
+    plant.room = 2 + random.below(5);
+    Autoscaler scaler(both_groups(), {});
+    double starved[2] = {};
+    uint64_t placed[2] = {1, 1};
+    for (int phase = 0; phase < 6; ++phase) {
+      plant.spec.prompt_tokens = random.chance(0.5) ? 20 : 400;
+      plant.spec.output_tokens = random.chance(0.5) ? 5 : 100;
+      const double rate = 0.3 + 6 * random.unit();
+      for (int half_second = 0; half_second < 400; ++half_second) {
+        for (int i = 0; i < 10; ++i) {
+          plant.advance(rate);
+        }
+        plant.apply(scaler.step(plant.look(), plant.now));
+        const double use[2] = {plant.take_use(Plant::kPrefill), plant.take_use(Plant::kDecode)};
+        const bool late[2] = {use[Plant::kPrefill] > 0.9, plant.take_itl() > 0.08};
+        for (const Plant::Role role : {Plant::kPrefill, Plant::kDecode}) {
+          const auto other = static_cast<Plant::Role>(1 - role);
+          const bool can_help = plant.placed(other) > 1 && use[other] < 0.2;
+          const bool same = plant.placed(role) == std::exchange(placed[role], plant.placed(role));
+          const bool starves = same && plant.waiting(role) > 0 && late[role] && can_help;
+          starved[role] = starves ? starved[role] + 0.5 : 0;
+          ASSERT_LE(starved[role], kAtMost)
+              << "role " << role << ", seed " << seed << ", phase " << phase;
+        }
+      }
+    }
+  }
+}
+
 // --- single decisions
 
 TEST(Autoscaler, WithoutRequestsAllWorkersEndAndTheNextRequestBringsThemBack) {
@@ -255,7 +306,7 @@ TEST(Autoscaler, DemandWithoutAPlaceIsToldOnceAndKeptUntilANodeJoins) {
   uint64_t tokens = 0;
   int told = 0;
   Observation seen = idle(1, 2);
-  seen.groups[1].coming = 1;
+  seen.groups[1].waiting = 1;
   seen.groups[1].lack = "node a lacks 1 core";
   for (int i = 0; i < 20; ++i, now += milliseconds(500)) {
     tokens += 50;

@@ -94,6 +94,27 @@ TEST(GroupSizes, AWorkerThatOneGroupCanSpareChangesItsRole) {
   EXPECT_EQ(text_of(group.orders(living.job)), "decode-2 to prefill, retire decode-1");
 }
 
+TEST(GroupSizes, AWorkerThatHasNoPlaceMakesWayForOneThatChangesItsRole) {
+  LivingJob living(plan(2, 2), setting({{.name = "a", .cores = 4, .memory_bytes = 1 << 30}}));
+  GroupSizes group = sizes(2, 2);
+  const auto carry_out = [&] {
+    const std::vector<Event> orders = group.orders(living.job);
+    for (const Event& order : orders) {
+      living.tell(order);
+    }
+    return text_of(orders);
+  };
+  group.want("decode", 3);
+  EXPECT_EQ(carry_out(), "add decode-2");
+  ASSERT_EQ(living.job.find("decode-2")->state, ProcessState::kWaiting);
+  EXPECT_EQ(carry_out(), "");
+  group.want("prefill", 1);
+  EXPECT_EQ(carry_out(), "prefill-1 to decode");
+  EXPECT_EQ(carry_out(), "retire decode-2");
+  EXPECT_EQ(carry_out(), "");
+  EXPECT_EQ(group.progress(*group.find("decode"), living.job).serving, 3U);
+}
+
 TEST(GroupSizes, AWorkerThatLeavesIsNotAskedAgain) {
   LivingJob living(plan(1, 2), setting());
   living.drains = false;
