@@ -139,6 +139,7 @@ JobTiming timing_of(const JobConfig& job) {
   const LauncherConfig& config = job.launcher;
   return {.start_timeout = config.start_timeout,
           .stop_timeout = config.stop_timeout,
+          .drain_timeout = config.drain_timeout,
           .lease = job.kvtransfer.lease,
           .heartbeat_timeout = config.heartbeat_timeout,
           .hang_timeout = config.hang_timeout,

@@ -32,7 +32,8 @@ double number_of(std::string_view text) {
 // The sum of an object's numbers.
 double sum_of(std::string_view object) {
   double sum = 0;
-  const auto members = openai::json_members(std::string(object));
+  const std::string text(object);
+  const auto members = openai::json_members(text);
   if (members) {
     for (const openai::JsonMember& member : *members) {
       sum += number_of(member.value);

@@ -158,8 +158,9 @@ using Effect = std::variant<Spawn, SendSignal, LookAt, Send, Probe, ReportReady,
 
 struct JobTiming {
   Duration start_timeout = std::chrono::minutes(5);
-  Duration stop_timeout = std::chrono::seconds(30);
-  // A prefill worker that retires has this on top of stop_timeout: KV that is not fetched yet is
+  Duration stop_timeout = std::chrono::seconds(30);   // Of the job.
+  Duration drain_timeout = std::chrono::minutes(10);  // Of a worker that leaves a job that goes on.
+  // A prefill worker that leaves has this on top of drain_timeout: KV that is not fetched yet is
   // kept for so long.
   Duration lease{};
   Duration heartbeat_timeout = std::chrono::seconds(3);

@@ -267,8 +267,8 @@ bool Job::keeps_model(const Process& process, net::Role next) const {
            group->demand.memory_bytes == now.memory_bytes && group->demand.file == now.file));
 }
 
-bool Job::takes_other_role(const Process& process, const std::string& engine_id) const {
-  return runs() && process.state == ProcessState::kDraining && !process.killed &&
+bool Job::has_other_role(const Process& process, const std::string& engine_id) {
+  return process.state == ProcessState::kDraining && !process.killed &&
          !process.next_engine_id.empty() && engine_id == process.next_engine_id;
 }
 
@@ -560,11 +560,13 @@ void Job::on(const MessageArrived& event, Turn& turn) {
   if (const auto* heartbeat = std::get_if<net::HeartbeatSent>(&event.message)) {
     if (heartbeat->engine_id == process->engine_id) {
       beat(*process, *heartbeat, turn);
-    } else if (takes_other_role(*process, heartbeat->engine_id)) {
-      turn.emit(Send{process->name, net::RegisterAsked{}});  // An earlier launcher knew of it.
+    } else if (has_other_role(*process, heartbeat->engine_id)) {
+      runs() ? supervision_.beat_as_next(*process, turn)
+             : supervision_.drain(*process, drain_deadline_, turn);
+      settle(*process);
     }
   } else if (const auto* registered = std::get_if<net::Registered>(&event.message)) {
-    const bool changes = takes_other_role(*process, registered->worker.engine_id);
+    const bool changes = runs() && has_other_role(*process, registered->worker.engine_id);
     if ((changes || process->state == ProcessState::kStarting) &&
         has_other_weights(*process, registered->worker)) {
       supervision_.kill(*process,
@@ -613,14 +615,14 @@ void Job::compare_model(Process& process, Turn& turn) {
 
 // The usual one changes nothing but the time when the process was heard of and its load.
 void Job::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
-  const bool served = process.serving();
+  const ProcessState state = process.state;
   const bool suspected = process.suspected;
   if (!runs()) {
     process.load = message.load;
     return;
   }
   supervision_.beat(process, message, turn);
-  if (process.serving() != served || process.suspected != suspected) {
+  if (process.state != state || process.suspected != suspected) {
     settle(process);
   }
   if (process.is_router()) {
@@ -714,10 +716,13 @@ void Job::on(const StopAsked& event, Turn& turn) {
   stop_deadline_ = drain_deadline_ + kExitGrace;
   turn.emit(CloseDoors{});
   for (Process& process : processes_) {
-    if (process.serving()) {
+    if (process.works() && !process.drain_sent && !process.killed) {
       process.fate = Fate::kEnd;  // Its turn comes.
-    } else {
-      supervision_.dismiss(process, Fate::kEnd, turn);
+      continue;
+    }
+    supervision_.dismiss(process, Fate::kEnd, turn);
+    if (process.works() && !process.killed) {
+      supervision_.drain(process, drain_deadline_, turn);  // It was to change its role, or later.
     }
   }
   drain_next(turn);
@@ -727,7 +732,8 @@ void Job::drain_next(Turn& turn) {
   const bool routers_alive =
       std::ranges::any_of(processes_, [](const Process& p) { return p.is_router() && p.alive(); });
   for (Process& process : processes_) {
-    if (process.serving() && (process.is_router() || process.is_batch() || !routers_alive)) {
+    const bool first = process.is_router() || process.is_batch();
+    if (process.works() && !process.drain_sent && !process.killed && (first || !routers_alive)) {
       supervision_.drain(process, drain_deadline_, turn);
     }
   }

@@ -152,7 +152,7 @@ class Job {
   const JobGroup* group_of(net::Role role, const std::string& model) const;
   bool keeps_model(const Process& process, net::Role next) const;
   // It was ordered to change its role without a new start, and speaks as that engine.
-  bool takes_other_role(const Process& process, const std::string& engine_id) const;
+  static bool has_other_role(const Process& process, const std::string& engine_id);
   void changed_role(Process& process, const net::Registered& message, Turn& turn);
   void dismiss(Process& process, Fate fate, Turn& turn);
   void begin_leaving(Process& process, Fate fate, Turn& turn);

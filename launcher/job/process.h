@@ -126,6 +126,10 @@ struct Process : ProcessRecord {
   bool serving() const {
     return state == ProcessState::kRegistered || state == ProcessState::kReady;
   }
+  // It has registered, and may have requests: it serves, or finishes what it has.
+  bool works() const {
+    return serving() || (state == ProcessState::kDraining && !entry.engine_id.empty());
+  }
   // It died too often, and was never ready.
   bool hopeless() const { return restart_policy.hopeless(); }
 };

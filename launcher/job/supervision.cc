@@ -113,7 +113,12 @@ bool Supervision::adopt(Process& process, Turn& turn) {
       enter(process, ProcessState::kRegistered, turn);
       return false;
     case ProcessState::kReady:
-    case ProcessState::kHung:  // Its heartbeats will tell.
+    case ProcessState::kHung:                // Its heartbeats will tell.
+      if (process.fate != Fate::kRestart) {  // It hung while it drained.
+        kill(process, "", turn);
+        enter(process, ProcessState::kDraining, turn);
+        return false;
+      }
       process.restart_policy.became_ready();
       enter(process, ProcessState::kReady, turn);
       return false;
@@ -169,7 +174,7 @@ void Supervision::dismiss(Process& process, Fate fate, Turn& turn) {
 
 void Supervision::drain(Process& process, Turn& turn) {
   const Duration lease = process.role == net::Role::kPrefill ? timing_.lease : Duration{};
-  drain(process, turn.now + timing_.stop_timeout + lease, turn);
+  drain(process, turn.now + timing_.drain_timeout + lease, turn);
 }
 
 void Supervision::drain(Process& process, Instant deadline, Turn& turn) {
@@ -226,22 +231,31 @@ void Supervision::registered(Process& process, const net::Registered& message, T
 }
 
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
-  process.heartbeats.beat(turn.now);
+  alive(process, turn);
   process.load = message.load;
   if (process.state == ProcessState::kStarting) {
     turn.emit(Send{process.name, net::RegisterAsked{}});  // An earlier launcher knew of it.
   }
-  if (process.serving()) {
+  if (process.works()) {
     check_progress(process, turn);
-    process.suspected = false;
-    process.next_look = kNever;
   }
+}
+
+void Supervision::beat_as_next(Process& process, Turn& turn) {
+  alive(process, turn);
+  turn.emit(Send{process.name, net::RegisterAsked{}});
+}
+
+void Supervision::alive(Process& process, Turn& turn) {
+  process.heartbeats.beat(turn.now);
+  process.suspected = false;
+  process.next_look = kNever;
 }
 
 // The timer of its heartbeats was due between two looks. A process that slept on is stopped, or
 // blocked for good.
 void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
-  if (!process.suspected || !process.serving()) {
+  if (!process.suspected || !process.works()) {
     return;
   }
   const VitalSigns before = std::exchange(process.signs, signs);
@@ -329,7 +343,7 @@ void Supervision::time_passed(Process& process, Turn& turn) {
       kill(process, registering ? "did not register in time" : "", turn);
     }
   }
-  if (process.serving() && !process.killed) {
+  if (process.works() && !process.killed) {
     check_heartbeat(process, turn);
   }
 }
@@ -353,7 +367,7 @@ void Supervision::check_heartbeat(Process& process, Turn& turn) {
 }
 
 Instant Supervision::due(const Process& process) const {
-  if (!process.serving() || process.killed) {
+  if (!process.works() || process.killed) {
     return process.deadline;
   }
   const Duration silence = process.suspected

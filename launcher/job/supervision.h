@@ -6,7 +6,8 @@
 // stacks to its log, and is killed. A process whose heartbeats stop is suspected after
 // heartbeat_timeout, or sooner if they came regularly so far (heartbeats.h), and killed after
 // hang_timeout. A suspected one is looked at: one that sleeps through two looks, though its own
-// timers were due, is killed at once. One that only waits for a core is not. Pure.
+// timers were due, is killed at once. One that only waits for a core is not. All this holds for a
+// worker that drains, too. Pure.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +40,8 @@ class Supervision {
   // after a while if nobody did. A starting process is terminated, a hung one killed.
   void dismiss(Process& process, Fate fate, Turn& turn);
   // Tells the process to finish its requests before `deadline`; it is killed soon after that. The
-  // default deadline is stop_timeout from now. For a prefill worker, the lease is added.
+  // default deadline is drain_timeout from now. For a prefill worker, the lease is added. If it
+  // drains already, the new deadline and its fate are what counts.
   void drain(Process& process, Turn& turn);
   void drain(Process& process, Instant deadline, Turn& turn);
   // It goes at once, and does not come back.
@@ -55,6 +57,9 @@ class Supervision {
   void registered(Process& process, const net::Registered& message, Turn& turn);
   // Records a heartbeat. One without progress for progress_timeout makes the worker hung.
   void beat(Process& process, const net::HeartbeatSent& message, Turn& turn);
+  // Records a heartbeat of the engine that it becomes by its change of role, and asks it to
+  // register: an earlier launcher may have heard the registration.
+  void beat_as_next(Process& process, Turn& turn);
   // The answer to a look.
   void seen(Process& process, const VitalSigns& signs, Turn& turn);
   // It has changed its role without a new start. registered() follows. Requires: it was drained for
@@ -71,6 +76,7 @@ class Supervision {
   Instant due(const Process& process) const;
 
  private:
+  static void alive(Process& process, Turn& turn);
   void check_heartbeat(Process& process, Turn& turn);
   void check_progress(Process& process, Turn& turn);
   Duration progress_limit(const Process& process) const;

@@ -64,6 +64,11 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
            "A "
            "prefill worker that was started by hand, or ended alone, has kvtransfer.lease on top."},
       {seconds(0), hours(24)});
+  in.field("drain_timeout", config.drain_timeout,
+           {.doc = "The same for a worker that leaves while the job goes on: it was scaled away, "
+                   "changes its role, or is replaced because it is slow. Then its streams go on at "
+                   "other workers where they can; other requests fail."},
+           {seconds(0), hours(24)});
   in.field("heartbeat_timeout", config.heartbeat_timeout,
            {.doc = "A process that was silent this long gets no new requests. One whose heartbeats "
                    "came regularly so far is suspected sooner: after 2.5 times its longest gap of "

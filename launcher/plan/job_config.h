@@ -36,6 +36,7 @@ struct LauncherConfig {
   std::string control_host;         // Processes reach the launcher there.
   Duration start_timeout = std::chrono::minutes(5);
   Duration stop_timeout = std::chrono::seconds(30);
+  Duration drain_timeout = std::chrono::minutes(10);
   Duration heartbeat_timeout = std::chrono::seconds(3);
   Duration hang_timeout = std::chrono::seconds(15);
   Duration progress_timeout = std::chrono::minutes(2);

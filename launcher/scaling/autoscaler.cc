@@ -239,6 +239,9 @@ void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
     const GroupModel::Mean itl = group.model.itl();
     if (late(ttft, target.ttft) || late(itl, target.itl)) {
       want = there + 1;
+      if (late(ttft, target.ttft)) {
+        group.model.missed_ttft();
+      }
       because = late(ttft, target.ttft) ? late_text("ttft", ttft.value, target.ttft)
                                         : late_text("itl", itl.value, target.itl);
     }

@@ -14,6 +14,8 @@ constexpr double kSlopeSeconds = 20;
 constexpr double kFade = 0.97;   // Of the line's old pairs, with each new one.
 constexpr double kFollow = 0.1;  // Of speed and prompt length, with each sample.
 constexpr Duration kWindow = std::chrono::seconds(5);
+// In this time, the rate at which TTFT was missed counts as doubled.
+constexpr double kForgetSeconds = 3600;
 // A line that looks flat is not trusted far from where it was measured.
 constexpr double kSlopePart = 0.25;
 constexpr double kSpreadMin = 0.1;  // Variance of x below which a line has no slope.
@@ -133,6 +135,8 @@ void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now) {
     // What waits has arrived, too.
     rate_.add(std::max(0.0, (static_cast<double>(tokens) + backlog - backlog_) / passed), now);
     generated_.add(static_cast<double>(generated) / passed, now);
+    prompts_.add(static_cast<double>(sums.ttft_count) / passed, now);
+    prompts_missed_ *= std::exp2(passed / kForgetSeconds);
   }
   requests_.add(requests, now);
   rows_.add(rows, now);
@@ -177,10 +181,22 @@ GroupModel::Mean GroupModel::mean(uint64_t Sums::* sum, uint64_t Sums::* count) 
   return number == 0 ? Mean{} : Mean{std::chrono::microseconds(total / number), number};
 }
 
+void GroupModel::missed_ttft() {
+  const double each = prompts_.level() / std::max(1.0, static_cast<double>(last_.size()));
+  prompts_missed_ = prompts_missed_ > 0 ? std::min(prompts_missed_, each) : each;
+}
+
 GroupModel::Need GroupModel::for_ttft(const Shape& shape) const {
   const double target = in_seconds(target_.ttft) * shape.ease;
-  if (target <= 0 || speed_ <= 0) {
+  if (target <= 0) {
     return {};
+  }
+  if (speed_ <= 0) {
+    return prompts_missed_ <= 0
+               ? Need{}
+               : Need{shape.prompts / (prompts_missed_ * shape.ease),
+                      text("%.2f prompts a second; a worker missed ttft with %.2f a second",
+                           shape.prompts, prompts_missed_)};
   }
   const double alone = prompt_tokens_ / speed_;
   const double load = std::clamp(1 - alone / target, kLoadMin, kLoadMax);
@@ -236,6 +252,7 @@ GroupModel::Need GroupModel::need_of(const Shape& shape) const {
 GroupModel::Need GroupModel::need(Duration ahead, double ease) const {
   return need_of({.ease = ease,
                   .rate = rate_.ahead(ahead),
+                  .prompts = prompts_.ahead(ahead),
                   .generated = generated_.ahead(ahead),
                   .requests = requests_.ahead(ahead),
                   .rows = rows_.ahead(ahead),

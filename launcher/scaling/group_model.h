@@ -13,7 +13,10 @@
 // A worker that computes prompts is a queue: at a load r the time to the first token is S / (1 -
 // r), where S is the time of one prompt alone. A worker that decodes shares its steps: at a load r,
 // a token takes (a + b) / (1 - r). Both are what queueing theory gives for random arrivals; they
-// bend where real workers do, and the measured latencies correct them (autoscaler.h). Pure.
+// bend where real workers do, and the measured latencies correct them (autoscaler.h).
+//
+// An engine of another make does not tell how fast it computes. Then the rate of prompts at which
+// TTFT was missed is what a worker cannot do. It is forgotten slowly, because prompts change. Pure.
 #pragma once
 
 #include <cstdint>
@@ -75,6 +78,9 @@ class GroupModel {
   // them).
   Need need(Duration ahead, double ease) const;
 
+  // The workers missed the target on TTFT just now.
+  void missed_ttft();
+
   // Means of the last seconds.
   struct Mean {
     Duration value{};
@@ -93,6 +99,7 @@ class GroupModel {
   struct Shape {
     double ease = 1;
     double rate = 0;       // Tokens per second that arrive to be computed.
+    double prompts = 0;    // Per second, that were computed.
     double generated = 0;  // Tokens per second.
     double requests = 0;   // At the group's workers, queued ones included.
     double rows = 0;
@@ -111,11 +118,13 @@ class GroupModel {
   std::map<std::string, net::WorkerLoad> last_;  // By engine id.
   Instant last_at_{};
   Trend rate_;
+  Trend prompts_;
   Trend generated_;
   Trend requests_;
   Trend rows_;
-  double speed_ = 0;          // 0: unknown.
-  double prompt_tokens_ = 0;  // Of a request, on average; 0: unknown.
+  double speed_ = 0;           // 0: unknown.
+  double prompts_missed_ = 0;  // Per second and worker: the least with which TTFT was missed.
+  double prompt_tokens_ = 0;   // Of a request, on average; 0: unknown.
   FadingLine itl_by_requests_;
   double rows_per_worker_ = 0;
   double backlog_ = 0;

@@ -70,21 +70,22 @@ void JobMember::tell(const Message& message) {
 void JobMember::stop() { draining_ ? handler_->on_shutdown() : drain(drain_timeout_, {}); }
 
 // A launcher may order again what an earlier one ordered: this may be the engine of `next` already.
+// It may also want the process to end, and sooner, that was to change its role.
 void JobMember::drain(Duration within, Drain::Next next) {
   if (!next.engine_id.empty() && next.engine_id == self_.engine_id) {
     acknowledged_ = false;  // The next beat registers.
     return;
   }
-  if (std::exchange(draining_, true)) {
-    return;
-  }
   next_ = std::move(next);
-  log::info("draining");
+  loop_.cancel(deadline_);
   deadline_ = loop_.call_at(loop_.now() + within, [this] {
     log::warn("drain deadline passed with requests alive");
     handler_->on_shutdown();
   });
-  handler_->on_drain(within);
+  if (!std::exchange(draining_, true)) {
+    log::info("draining");
+    handler_->on_drain(within);
+  }
 }
 
 void JobMember::rejoin(Handler& handler, WorkerEntry self) {

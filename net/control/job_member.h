@@ -25,7 +25,7 @@ class JobMember final : public ControlClient::Handler {
   class Handler {
    public:
     // Accept no more requests, finish the running ones, then call drained(). Called once.
-    // on_shutdown() follows after `within`.
+    // on_shutdown() follows after `within`, or sooner: a later order may shorten it.
     virtual void on_drain(Duration within) = 0;
     // How many replies are still being written after drained().
     virtual size_t replies_alive() { return 0; }

@@ -123,8 +123,10 @@ struct JsonMember {
   std::string name;        // Unescaped.
   std::string_view value;  // Raw.
 };
-// All top-level members in order. kInvalidArgument as in JsonObject::scan(). Pure.
+// All top-level members in order. Their values point into the text. kInvalidArgument as in
+// JsonObject::scan(). Pure.
 Result<std::vector<JsonMember>> json_members(const std::string& text);
+Result<std::vector<JsonMember>> json_members(std::string&& text) = delete;
 
 // True for a text that is JSON in every detail; the functions above check less. Pure.
 bool is_valid_json(std::string_view text);

@@ -54,6 +54,7 @@ constexpr Duration kTcpGivesUp = seconds(4);
 const launcher::JobTiming kTiming{
     .start_timeout = seconds(10),
     .stop_timeout = seconds(10),
+    .drain_timeout = seconds(10),
     .lease = kLease,
     .heartbeat_timeout = seconds(2),
     .hang_timeout = seconds(4),

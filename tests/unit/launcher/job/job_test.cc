@@ -1066,6 +1066,28 @@ TEST(Job, ARetiredWorkerGetsNoRequestsThenDrainsThenIsGone) {
   EXPECT_EQ(world.job.state(), JobState::kReady);
 }
 
+TEST(Job, AWorkerThatIsToLeaveEndsWithItsJobThoughNoRouterHasConfirmedThatItLeaves) {
+  World world(two_of_each());
+  world.make_ready();
+  world.router_confirms = false;
+  world.tell(RetireAsked{"decode-1"});
+  world.tell(StopAsked{kExitOk});
+  world.exit_process("router-0", "exit code 0");
+  EXPECT_TRUE(world.sent<net::Drain>("decode-1"));
+}
+
+TEST(Job, AWorkerThatDrainsHasNoLongerThanItsJobOnceThatStops) {
+  World world(two_of_each());
+  world.make_ready();
+  world.tell(RetireAsked{"decode-1"});
+  world.effects.clear();
+  world.tell(StopAsked{kExitOk});
+  ASSERT_TRUE(world.sent<net::Drain>("decode-1"));
+  for (const Send& send : world.all<Send>()) {
+    EXPECT_EQ(std::get<net::Drain>(send.message).deadline_ms, 30000U) << send.peer;
+  }
+}
+
 TEST(Job, ARouterThatDoesNotConfirmDelaysARetirementOnlyForAWhile) {
   World world(two_of_each());
   world.make_ready();
@@ -1130,6 +1152,53 @@ TEST(Job, AWorkerThatCanChangesItsRoleWithoutANewStart) {
   EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kReady);
   EXPECT_EQ(world.process("prefill-1").incarnation, before);
   EXPECT_EQ(world.process("prefill-1").engine_id, next);
+}
+
+TEST(Job, AWorkerThatChangesItsRoleWhileItsJobStopsEnds) {
+  World world(two_of_each());
+  world.make_ready();
+  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  const std::string next = world.process("prefill-1").next_engine_id;
+  world.effects.clear();
+  world.tell(StopAsked{kExitOk});
+  const auto plain_drains = [&] {
+    const auto sends = world.all<Send>();
+    return std::ranges::count_if(sends, [](const Send& send) {
+      const auto* drain = std::get_if<net::Drain>(&send.message);
+      return send.peer == "prefill-1" && drain != nullptr && drain->next.engine_id.empty();
+    });
+  };
+  EXPECT_EQ(plain_drains(), 1);
+  world.tell(
+      MessageArrived{"prefill-1", net::HeartbeatSent{.name = "prefill-1", .engine_id = next}});
+  EXPECT_EQ(plain_drains(), 2) << "it had changed its role before it heard that";
+}
+
+TEST(Job, AWorkerThatStopsSendingHeartbeatsWhileItDrainsIsKilled) {
+  World world(two_of_each());
+  world.make_ready();
+  world.tell(RetireAsked{"decode-1"});
+  world.effects.clear();
+  for (int i = 0; i < 80; ++i) {
+    world.beat_all();
+    world.pass(milliseconds(250));
+  }
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);
+  EXPECT_EQ(world.process("decode-1").killed_for, "silent");
+}
+
+TEST(Job, AWorkerThatHasChangedItsRoleIsHeardByItsNewName) {
+  World world(two_of_each());
+  world.make_ready();
+  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  const std::string next = world.process("prefill-1").next_engine_id;
+  for (int i = 0; i < 80; ++i) {
+    world.beat_all();
+    world.tell(
+        MessageArrived{"prefill-1", net::HeartbeatSent{.name = "prefill-1", .engine_id = next}});
+    world.pass(milliseconds(250));
+  }
+  EXPECT_TRUE(world.all<SendSignal>().empty());
 }
 
 // --- weights of a rollout job

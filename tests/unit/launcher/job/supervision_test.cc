@@ -13,7 +13,7 @@ using std::chrono::minutes;
 using std::chrono::seconds;
 
 const JobTiming kTiming{.start_timeout = seconds(60),
-                        .stop_timeout = seconds(30),
+                        .drain_timeout = seconds(30),
                         .lease = seconds(7),
                         .heartbeat_timeout = seconds(3),
                         .hang_timeout = seconds(15),
@@ -25,7 +25,8 @@ class SupervisionTest : public testing::Test {
   SupervisionTest() { supervision_.start(process_, turn_); }
 
   void register_it() {
-    supervision_.registered(process_, {.worker = {.name = "other", .port = 1}}, turn_);
+    supervision_.registered(
+        process_, {.worker = {.name = "other", .engine_id = process_.engine_id, .port = 1}}, turn_);
   }
   void prove_it() {
     register_it();
@@ -42,6 +43,17 @@ class SupervisionTest : public testing::Test {
     for (int i = 0; i < 10; ++i) {
       now_ += milliseconds(500);
       turn_.now = now_;
+      supervision_.beat(process_, {}, turn_);
+    }
+  }
+  // Until it is killed.
+  void drain_while_it_beats() {
+    supervision_.dismiss(process_, Fate::kEnd, turn_);
+    supervision_.drain(process_, turn_);
+    while (!process_.killed) {
+      now_ = std::min(now_ + milliseconds(500), supervision_.due(process_));
+      turn_.now = now_;
+      supervision_.time_passed(process_, turn_);
       supervision_.beat(process_, {}, turn_);
     }
   }
@@ -229,19 +241,52 @@ TEST_F(SupervisionTest, AServingProcessIsToldToDrainOnceRoutersHadTimeToLearnOfI
 
 TEST_F(SupervisionTest, WhoDoesNotDrainInTimeIsKilled) {
   prove_it();
-  supervision_.dismiss(process_, Fate::kEnd, turn_);
-  supervision_.drain(process_, turn_);
-  pass_until_due();
+  drain_while_it_beats();
   EXPECT_EQ(now_, Instant(seconds(1032)));
   EXPECT_EQ(count<SendSignal>(), 1U);
+}
+
+TEST_F(SupervisionTest, AStoppedWorkerIsKilledWhileItDrainsToo) {
+  prove_it();
+  beat_regularly();
+  supervision_.dismiss(process_, Fate::kEnd, turn_);
+  supervision_.drain(process_, turn_);
+  for (int look = 0; look < 2; ++look) {
+    pass_until_due();
+    seen({.asleep = true, .stopped = true, .turns = 7});
+  }
+  EXPECT_EQ(process_.killed_for, "stopped");
+  EXPECT_LT(now_, Instant(seconds(1010)));
+  supervision_.died(process_, "signal 9 (Killed)", net::LossCause::kOutside, turn_);
+  EXPECT_EQ(process_.state, ProcessState::kExited);
+}
+
+TEST_F(SupervisionTest, AnEngineThatHangsIsKilledWhileItDrainsToo) {
+  prove_it();
+  supervision_.dismiss(process_, Fate::kChangeRole, turn_);
+  supervision_.drain(process_, turn_);
+  stand_still(seconds(61), seconds(0));
+  EXPECT_EQ(process_.state, ProcessState::kHung);
+  pass_until_due();
+  EXPECT_TRUE(process_.killed);
+  supervision_.died(process_, "signal 9 (Killed)", net::LossCause::kOutside, turn_);
+  EXPECT_EQ(process_.state, ProcessState::kWaiting) << "its fate still holds";
+}
+
+TEST_F(SupervisionTest, AHungWorkerThatWasToLeaveIsKilledByTheNextLauncher) {
+  prove_it();
+  supervision_.dismiss(process_, Fate::kEnd, turn_);
+  supervision_.drain(process_, turn_);
+  stand_still(seconds(61), seconds(0));
+  process_.killed = false;
+  EXPECT_FALSE(supervision_.adopt(process_, turn_));
+  EXPECT_TRUE(process_.killed);
 }
 
 TEST_F(SupervisionTest, APrefillWorkerMayKeepItsKvForItsLeaseOnTop) {
   process_.role = net::Role::kPrefill;
   prove_it();
-  supervision_.dismiss(process_, Fate::kEnd, turn_);
-  supervision_.drain(process_, turn_);
-  pass_until_due();
+  drain_while_it_beats();
   EXPECT_EQ(now_, Instant(seconds(1039)));
 }
 

@@ -112,6 +112,33 @@ TEST(Autoscaler, ASteadyLoadIsNotAnsweredWithMovingSizes) {
   EXPECT_LE(turns, 2 * kSeeds);
 }
 
+// They do not tell how fast they compute: what was too few workers once is remembered.
+TEST(Autoscaler, ASteadyLoadOfEnginesOfAnotherMakeIsNotAnsweredWithMovingSizesEither) {
+  constexpr uint32_t kSeeds = 10;
+  uint32_t turns = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const PlantSpec spec{.prompt_tokens = 200, .start_time = seconds(30), .tells_speed = false};
+    Plant plant(spec, seed, 1, 8);
+    std::vector<ScaledGroup> groups = both_groups();
+    groups[Plant::kDecode].scaling = {};
+    Autoscaler scaler(groups, {});
+    const Outcome outcome = run(plant, scaler, 3600, [](int) { return 6.0; });
+    EXPECT_GE(plant.wanted[Plant::kPrefill], 2U) << seed;
+    turns += outcome.late_turns;
+  }
+  EXPECT_LE(turns, 3 * kSeeds) << "in half an hour";
+  RecordProperty("turns", std::to_string(turns));
+}
+
+TEST(Autoscaler, EnginesOfAnotherMakeLeaveWhenTheLoadFalls) {
+  Plant plant({.prompt_tokens = 200, .tells_speed = false}, 3, 1, 1);
+  Autoscaler scaler(both_groups(), {});
+  const Outcome outcome =
+      run(plant, scaler, 900, [](int second) { return second < 300 ? 8.0 : 1; });
+  EXPECT_GE(outcome.most[Plant::kPrefill], 2U);
+  EXPECT_EQ(plant.wanted[Plant::kPrefill], 1U);
+}
+
 // A short ramp leaves no time to wait and see.
 TEST(Autoscaler, AShortRampHoldsTheTargetsToo) {
   double held = 0;

@@ -27,6 +27,7 @@ struct PlantSpec {
   double itl_per_request = 0.01;
   double kv_rows = 100000;
   Duration start_time = std::chrono::seconds(3);
+  bool tells_speed = true;  // Engines of another make do not.
 };
 
 class Plant {
@@ -260,6 +261,9 @@ class Plant {
     load.requests_queued = count - load.requests_running;
     for (const Request& request : worker.requests) {
       load.tokens_queued += role == kPrefill ? static_cast<uint64_t>(request.prompt) : 0;
+    }
+    if (!spec.tells_speed) {
+      load.tokens_computed = load.busy_us = load.tokens_queued = 0;
     }
     load.kv_rows_used = count * static_cast<uint64_t>(spec.prompt_tokens);
     load.kv_rows_max = static_cast<uint64_t>(spec.kv_rows);

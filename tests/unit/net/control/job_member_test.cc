@@ -15,11 +15,13 @@ using std::chrono::milliseconds;
 
 struct Worker final : JobMember::Handler {
   void on_drain(Duration /*within*/) override { ++drains; }
+  void on_next_role(const Drain::Next& /*next*/) override { ++next_roles; }
   void on_shutdown() override { ++shutdowns; }
   size_t replies_alive() override { return replies; }
   WorkerLoad current_load() override { return {}; }
   size_t replies = 0;
   int drains = 0;
+  int next_roles = 0;
   int shutdowns = 0;
 };
 
@@ -66,6 +68,17 @@ TEST_F(JobMemberTest, AnOrderToChangeItsRoleThatComesTwiceDrainsOnce) {
   hear(Drain{.deadline_ms = 1000, .next = {.engine_id = "decode-0.n.8"}});
   hear(Drain{.deadline_ms = 1000, .next = {.engine_id = "decode-0.n.8"}});
   EXPECT_EQ(worker_.drains, 1);
+}
+
+TEST_F(JobMemberTest, ALaterOrderToEndTakesThePlaceOfTheChangeOfRole) {
+  hear(Drain{.deadline_ms = 600'000, .next = {.engine_id = "decode-0.n.8"}});
+  hear(Drain{.deadline_ms = 30});
+  EXPECT_EQ(worker_.drains, 1);
+  loop_.call_at(loop_.now() + milliseconds(500), [this] { loop_.stop(); });
+  loop_.run();
+  EXPECT_EQ(worker_.shutdowns, 1) << "at the new deadline";
+  member_.drained();
+  EXPECT_EQ(worker_.next_roles, 0);
 }
 
 TEST_F(JobMemberTest, ADrainedProcessEndsOnceItsLastReplyHasLeft) {
