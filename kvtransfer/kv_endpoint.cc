@@ -215,6 +215,7 @@ class EndpointThread final : public KvEndpoint {
   }
 
   EndpointStats stats() const override { return endpoint_->stats(); }
+  Duration standstill() const override { return loop_.turn_lasted(); }
 
  private:
   net::EventLoop loop_;

@@ -63,6 +63,9 @@ class KvEndpoint : public KvTransfers {
   virtual const EndpointAddress& address() const = 0;
 
   virtual EndpointStats stats() const = 0;
+  // How long the kv thread has been at its current turn; zero while it waits for work. Turns are
+  // short: a thread that spends minutes in one hangs.
+  virtual Duration standstill() const = 0;
   // Reports each pair that has a link, or had one within the last minute. `done` runs on the kv
   // thread, unless the endpoint ends first.
   virtual void report_pairs(std::function<void(std::vector<PairStats>)> done) = 0;

@@ -112,15 +112,17 @@ class WorkerProcess {
                                   },
                               .device = engine_->kv_region(SequenceId{0}).device}));
     engine_thread_->start(*endpoint_);
-    api_ = std::make_unique<OpenaiApi>(OpenaiApiOptions{.name = spec_.name,
-                                                        .role = spec_.role,
-                                                        .kv = endpoint_->address(),
-                                                        .key = spec_.key,
-                                                        .router_key = spec_.router_key,
-                                                        .local_links = spec_.link_keys.empty(),
-                                                        .weight_version = spec_.weights.version},
-                                       *engine_, *engine_thread_, metrics_,
-                                       [this](auto answer) { ask_kv_pairs(std::move(answer)); });
+    api_ = std::make_unique<OpenaiApi>(
+        OpenaiApiOptions{.name = spec_.name,
+                         .role = spec_.role,
+                         .kv = endpoint_->address(),
+                         .key = spec_.key,
+                         .router_key = spec_.router_key,
+                         .local_links = spec_.link_keys.empty(),
+                         .weight_version = spec_.weights.version,
+                         .kv_standstill = [this] { return endpoint_->standstill(); }},
+        *engine_, *engine_thread_, metrics_,
+        [this](auto answer) { ask_kv_pairs(std::move(answer)); });
     PDJOB_TRY(server_,
               net::HttpServer::open(
                   loop_, *api_, {.host = spec_.host, .port = spec_.port, .listen_fd = listen_fd}));

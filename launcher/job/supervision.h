@@ -1,13 +1,13 @@
 // Supervision: the life of one process. It knows nothing of the others: the Job decides which
 // processes exist, where they run and when they must go.
 //
-// A worker is hung when its engine has work and makes no progress for progress_timeout, though
-// heartbeats arrive. The time is shorter if the engine knows its pace. A hung worker writes its
-// stacks to its log, and is killed. A process whose heartbeats stop is suspected after
-// heartbeat_timeout, or sooner if they came regularly so far (heartbeats.h), and killed after
-// hang_timeout. A suspected one is looked at: one that sleeps through two looks, though its own
-// timers were due, is killed at once. One that only waits for a core is not. All this holds for a
-// worker that drains, too. Pure.
+// A worker is hung when its engine or a helper thread has work and makes no progress for
+// progress_timeout, though heartbeats arrive. The time is shorter if the engine knows its pace. A
+// hung worker writes its stacks to its log, and is killed. A process whose heartbeats stop is
+// suspected after heartbeat_timeout, or sooner if they came regularly so far (heartbeats.h), and
+// killed after hang_timeout. A suspected one is looked at: one that sleeps through two looks,
+// though its own timers were due, is killed at once. One that only waits for a core is not. All
+// this holds for a worker that drains, too. Pure.
 #pragma once
 
 #include <algorithm>

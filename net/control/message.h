@@ -88,7 +88,7 @@ struct WorkerLoad {
   uint64_t tokens_queued = 0;  // Prompt tokens not yet prefilled.
   uint64_t kv_rows_used = 0;
   uint64_t kv_rows_max = 0;
-  uint64_t standstill_ms = 0;  // For how long the engine has had work without progress.
+  uint64_t standstill_ms = 0;  // For how long a thread has had work without progress.
   // Grows with each prompt whose KV came from another worker, in the engine's own unit. Only an
   // engine of another make counts it.
   uint64_t kv_received = 0;

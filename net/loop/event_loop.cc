@@ -18,6 +18,7 @@
 #include "common/limits.h"
 #include "common/os/channel.h"
 #include "common/os/real_clock.h"
+#include "common/os/turn_watch.h"
 #include "common/random.h"
 #include "net/loop/tcp_stream.h"
 #include "net/loop/thread_helper.h"
@@ -81,6 +82,7 @@ struct EventLoop::State final : FdHandler {
   // Shared with other threads.
   std::atomic<bool> stopping = false;
   std::atomic<bool> woken = false;
+  TurnWatch turn;
   Channel<std::function<void()>> posted{limits::kChannelMax};
 
   void on_ready(uint32_t) override {
@@ -238,10 +240,12 @@ void EventLoop::run() {
   state.running = true;
   std::array<epoll_event, kEventsPerTurn> events;
   while (!state.stopping.exchange(false)) {
+    state.turn.end();
     state.rest();
     const int count = epoll_wait(state.epoll_fd, events.data(), kEventsPerTurn, state.wait_ms());
     PDJOB_CHECK(count >= 0 || errno == EINTR, strerror(errno));
     state.now = real_now();
+    state.turn.begin(state.now);
     for (int i = 0; i < count; ++i) {
       state.dispatch(events[static_cast<size_t>(i)]);
     }
@@ -250,6 +254,7 @@ void EventLoop::run() {
     state.end_turn();
   }
   state.end_turn();
+  state.turn.end();
   state.running = false;
 }
 
@@ -262,6 +267,8 @@ void EventLoop::post(std::function<void()> work) {
   state_->posted.push_always(std::move(work));
   state_->wake();
 }
+
+Duration EventLoop::turn_lasted() const { return state_->turn.lasted(real_now()); }
 
 Instant EventLoop::now() const { return state_->running ? state_->now : real_now(); }
 

@@ -1,8 +1,8 @@
 // EventLoop: one thread's epoll, timers and posted work. All events of a process arrive on file
 // descriptors here: sockets, ZeroMQ, signalfd, pidfd. Why not Asio: docs/decisions/0002.
 //
-// Time is read once per turn and passed on. Loop-bound, except post() and stop(), which are
-// Thread-safe.
+// Time is read once per turn and passed on. Loop-bound, except post(), stop() and turn_lasted(),
+// which are Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,8 @@ class EventLoop final : public Loop {
   void run();   // Until stop().
   void stop();  // Thread-safe.
   void post(std::function<void()> work) override;
+  // How long the current turn has lasted; zero while the loop waits. Thread-safe.
+  Duration turn_lasted() const;
 
   Instant now() const override;
   Instant exact_now() const override;

@@ -1,12 +1,14 @@
 """Jobs whose workers keep KV in GPUs, on the doubles of tests/support, with the fake engine."""
 
+import concurrent.futures
 import json
+import pathlib
 import subprocess
 import tempfile
 
 import httpx
 
-from conftest import BIN, FAKE_GPU, Job
+from conftest import BIN, FAKE_GPU, Job, eventually
 
 # GPU 3 is unused: each worker sees one GPU, which has number 0 there.
 CONFIG = f"""\
@@ -38,4 +40,24 @@ def test_each_worker_sees_a_gpu_of_its_own_and_kv_goes_from_one_to_the_other():
             transports = {link["transport"] for worker in json.loads(links.stdout)["workers"] for link in worker["links"]}
             assert transports == {"cuda_ipc"}
         finally:
+            assert job.stop() == 0, job.log_tail()
+
+
+def test_a_worker_whose_kv_thread_hangs_in_the_driver_is_replaced_though_its_engine_only_waits():
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder, concurrent.futures.ThreadPoolExecutor() as client:
+        hang = pathlib.Path(folder) / "hang"
+        launcher = f"launcher: {{state_dir: {folder}/state, progress_timeout: 2s, restart: {{backoff_min: 100ms}}}}\n"
+        job = Job(CONFIG + launcher, folder, {**TWO_GPUS, "FAKE_CUDA_HANG_FILE": str(hang)}).wait_ready()
+        try:
+            hang.touch()
+            body = {"model": "fake", "prompt": "Tell me a story.", "max_tokens": 4}
+            reply = client.submit(httpx.post, job.url + "/v1/completions", json=body, timeout=120)
+            eventually(lambda: job.processes()["prefill-0"]["hangs"] > 0, 60, "the hang is found")
+            hang.unlink()
+            assert reply.result().status_code == 200
+            eventually(lambda: job.processes()["prefill-0"]["state"] == "ready", 60, "another process serves")
+            assert job.processes()["prefill-0"]["last_exit"].startswith("hung, then signal 9")
+            assert job.processes()["decode-0"]["hangs"] == 0
+        finally:
+            hang.unlink(missing_ok=True)
             assert job.stop() == 0, job.log_tail()

@@ -462,6 +462,10 @@ GpuResult cuLaunchKernel(GpuFunction* /*function*/, unsigned grid_x, unsigned gr
       return kIllegalAddress;
     }
   }
+  const char* const hang_file = std::getenv("FAKE_CUDA_HANG_FILE");
+  while (hang_file != nullptr && ::access(hang_file, F_OK) == 0) {
+    ::usleep(10'000);
+  }
   const int delay = setting("FAKE_CUDA_COPY_DELAY_US", 0);
   return enqueue(
       stream,

@@ -7,6 +7,7 @@
 //   FAKE_CUDA_DEVICES         the number of devices (64); 0: cudaErrorNoDevice.
 //   FAKE_CUDA_COPY_DELAY_US   the least time of each copy, in microseconds (0).
 //   FAKE_CUDA_VERSION         the version of the runtime (13000).
+//   FAKE_CUDA_HANG_FILE       while this file exists, the launch of a kernel does not return.
 //   FAKE_CUDA_UNIFIED         1: the CPU reaches mapped memory, as on unified memory (0).
 //
 // Memory of cuMemCreate is a memfd, so other processes can share it. Its addresses are inaccessible

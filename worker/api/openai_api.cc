@@ -996,22 +996,32 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .model_digest = engine_.facts().digest};
 }
 
+Standstill OpenaiApi::standstill() {
+  Standstill engine = engine_queue_.standstill();
+  if (engine.lasted >= kWorthALook && engine.patience > Duration::zero()) {
+    engine.patience += starved_.since(engine.since, run_delay());
+  }
+  Duration helper = options_.kv_standstill();
+  if (preparer_) {
+    helper = std::max({helper, preparer_->standstill(), grammar_thread_->standstill()});
+  }
+  return worst(engine, helper);
+}
+
 net::WorkerLoad OpenaiApi::load() {
   using std::chrono::milliseconds;
   const auto whole = [](auto unit, Duration duration) {
     return static_cast<uint64_t>(std::chrono::duration_cast<decltype(unit)>(duration).count());
   };
   const auto us = [&](Duration duration) { return whole(std::chrono::microseconds(), duration); };
-  const Standstill still = engine_queue_.standstill();
-  const bool slow = still.lasted >= kWorthALook && still.patience > Duration::zero();
-  const Duration starved = slow ? starved_.since(still.since, run_delay()) : Duration::zero();
+  const Standstill still = standstill();
   return {.requests_running = load_.requests_running,
           .requests_queued = load_.requests_queued,
           .tokens_queued = load_.tokens_queued,
           .kv_rows_used = load_.rows_used,
           .kv_rows_max = load_.rows_max,
           .standstill_ms = whole(milliseconds(), still.lasted),
-          .patience_ms = whole(milliseconds(), still.patience + starved),
+          .patience_ms = whole(milliseconds(), still.patience),
           .tokens_computed = work_.tokens,
           .busy_us = us(work_.busy),
           .ttft_sum_us = us(ttft_.sum),

@@ -49,6 +49,8 @@ struct OpenaiApiOptions {
   Duration queue_timeout = std::chrono::minutes(10);
   GrammarProgram grammar_program;
   std::string weight_version;  // Of the weights that the engine has; empty: "default".
+  // KvEndpoint::standstill() of the endpoint at `kv`.
+  std::function<Duration()> kv_standstill = [] { return Duration::zero(); };
 };
 
 // Asks the KV endpoint for its pairs and totals. The answer comes later, on the loop thread.
@@ -231,6 +233,8 @@ class OpenaiApi final : public net::HttpHandler {
   void finish(Exchange& exchange);
   // Removes the exchange and cancels its running generations.
   void drop(ExchangeKey key);
+  // Of the engine, or of the helper thread that has stood still for longer.
+  Standstill standstill();
 
   const OpenaiApiOptions options_;
   const KeyCheck door_;

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "common/os/real_clock.h"
 
 namespace pdjob::worker {
 
@@ -65,6 +66,8 @@ void RequestPreparer::cancel(uint64_t key) {
   }
 }
 
+Duration RequestPreparer::standstill() const { return step_.lasted(real_now()); }
+
 void RequestPreparer::run() {
   std::vector<Command> commands;
   while (!stopped_) {
@@ -78,7 +81,10 @@ void RequestPreparer::run() {
     }
     Job job = std::move(turns_.front());
     turns_.pop_front();
-    if (job.work->step()) {
+    step_.begin(real_now());
+    const bool done = job.work->step();
+    step_.end();
+    if (done) {
       give_back(std::move(job));
     } else {
       turns_.push_back(std::move(job));

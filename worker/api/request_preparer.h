@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "common/os/channel.h"
+#include "common/os/turn_watch.h"
 #include "common/result.h"
 #include "net/loop/loop.h"
 
@@ -46,6 +47,8 @@ class RequestPreparer {
   void cancel(uint64_t key);
   // True if no work is under way.
   bool idle() const { return held_.empty(); }
+  // How long the current step has taken; zero if there is none.
+  Duration standstill() const;
 
  private:
   struct Job {
@@ -83,6 +86,7 @@ class RequestPreparer {
   bool runs_ = false;      // run() is under way, or will be.
   std::deque<Job> turns_;  // Used only by the thread.
   bool stopped_ = false;   // The same.
+  TurnWatch step_;
   std::unique_ptr<net::Helper> helper_;
 };
 

@@ -4,16 +4,10 @@
 
 #include "common/id.h"
 #include "common/result.h"
-#include "common/time.h"
 #include "worker/core/generation.h"
+#include "worker/core/standstill.h"
 
 namespace pdjob::worker {
-
-struct Standstill {
-  Duration lasted{};    // Of the current turn.
-  Duration patience{};  // How long it may last, by the engine's pace; zero: unknown.
-  Instant since{};      // The beginning of the turn.
-};
 
 class EngineQueue {
  public:

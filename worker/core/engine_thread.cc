@@ -41,11 +41,7 @@ Status EngineThread::submit(GenerationRequest request) {
 }
 
 Standstill EngineThread::standstill() const {
-  const Instant began = turn_began_;
-  const Instant now = real_now();
-  return {.lasted = began < now ? now - began : Duration::zero(),
-          .patience = patience_,
-          .since = began};
+  return {.lasted = turn_.lasted(real_now()), .patience = patience_, .since = turn_.began()};
 }
 
 void EngineThread::before_step(size_t tokens) {
@@ -56,7 +52,7 @@ void EngineThread::before_step(size_t tokens) {
 void EngineThread::after_turn() {
   if (step_tokens_ > 0) {
     const Instant now = real_now();
-    pace_.took(step_tokens_, now - turn_began_.load(), now);
+    pace_.took(step_tokens_, now - turn_.began(), now);
     step_tokens_ = 0;
   }
 }
@@ -70,10 +66,10 @@ void EngineThread::run() {
     if (due == Instant::min()) {
       inbox_.drain(commands);
     } else {
-      turn_began_ = kNever;
+      turn_.end();
       inbox_.wait_and_drain(commands, due);
     }
-    turn_began_ = real_now();
+    turn_.begin(real_now());
     due = loop_.turn(commands);
     after_turn();
   }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "common/os/channel.h"
+#include "common/os/turn_watch.h"
 #include "kvtransfer/kv_transfers.h"
 #include "worker/core/engine_loop.h"
 #include "worker/core/engine_queue.h"
@@ -46,7 +47,7 @@ class EngineThread final : public EngineQueue {
   StepPace pace_;
   size_t step_tokens_ = 0;  // Of this turn; 0: it has no step so far.
   Channel<EngineCommand> inbox_;
-  std::atomic<Instant> turn_began_ = kNever;  // kNever while it waits.
+  TurnWatch turn_;
   std::atomic<Duration> patience_ = Duration::zero();
   std::thread thread_;
 };

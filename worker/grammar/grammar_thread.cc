@@ -30,6 +30,10 @@ void GrammarThread::submit(engine::StructureKind kind, std::string text, Structu
                    then = std::move(then)] { work(kind, text, depth, digest, then); });
 }
 
+Duration GrammarThread::standstill() const {
+  return own_loop_ ? own_loop_->turn_lasted() : Duration::zero();
+}
+
 void GrammarThread::work(engine::StructureKind kind, const std::string& text, StructureDepth depth,
                          const std::string& digest, const Then& then) {
   auto checked = engine::check_structure(kind, text);

@@ -36,6 +36,10 @@ class GrammarThread {
   void submit(engine::StructureKind kind, std::string text, StructureDepth depth,
               std::string digest, Then then);
 
+  // How long the thread has been at its current piece of work; zero while it waits, also for its
+  // GrammarProcess, which has a deadline.
+  Duration standstill() const;
+
  private:
   // These two run on the thread.
   void work(engine::StructureKind kind, const std::string& text, StructureDepth depth,

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <functional>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -53,6 +54,27 @@ TEST(EventLoop, RunsTimersInOrderOfTimeAndThenOfCreation) {
   loop.run();
   EXPECT_EQ(order, (std::vector<int>{1, 10, 2, 3}));
   EXPECT_GE(real_now(), now + milliseconds(20));
+}
+
+TEST(EventLoop, TellsOtherThreadsHowLongATurnHasLasted) {
+  EventLoop loop;
+  const auto wait_for = [&](bool lasts) {
+    const Instant end = real_now() + std::chrono::seconds(20);
+    while ((loop.turn_lasted() > Duration::zero()) != lasts && real_now() < end) {
+      std::this_thread::yield();
+    }
+    return (loop.turn_lasted() > Duration::zero()) == lasts;
+  };
+  EXPECT_TRUE(wait_for(false)) << "it does not run";
+  std::thread thread([&] { loop.run(); });
+  std::promise<void> gate;
+  loop.post([&] { gate.get_future().wait(); });
+  EXPECT_TRUE(wait_for(true)) << "its work does not return";
+  gate.set_value();
+  EXPECT_TRUE(wait_for(false)) << "it waits for work";
+  loop.stop();
+  thread.join();
+  EXPECT_EQ(loop.turn_lasted(), Duration::zero()) << "it has ended";
 }
 
 TEST(EventLoop, DoesNotRunCancelledTimers) {

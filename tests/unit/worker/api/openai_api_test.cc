@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "common/limits.h"
+#include "common/os/channel.h"
 #include "common/os/real_clock.h"
 #include "decode/decode_worker.h"
 #include "engine/fake_engine.h"
@@ -84,7 +85,10 @@ class OpenaiApiTest : public testing::Test {
                                                 }});
     thread_.start(*endpoint_);
     api_ = std::make_unique<OpenaiApi>(
-        OpenaiApiOptions{.name = "d0", .role = net::Role::kDecode, .kv = endpoint_->address()},
+        OpenaiApiOptions{.name = "d0",
+                         .role = net::Role::kDecode,
+                         .kv = endpoint_->address(),
+                         .kv_standstill = [this] { return endpoint_->standstill(); }},
         *engine_, thread_, metrics_, [this](auto answer) {
           endpoint_->report_pairs([this, answer](auto pairs) {
             loop_.post([this, answer, pairs] { answer(pairs, endpoint_->stats()); });
@@ -321,6 +325,18 @@ TEST_F(OpenaiApiTest, ItsLoadHasAllThatItsStepsDid) {
   EXPECT_GE(steps.steps, 5U);
   EXPECT_LE(steps.us, api_->load().busy_us);
   EXPECT_GE(steps.us + steps.steps, api_->load().busy_us) << "each step is rounded down";
+}
+
+TEST_F(OpenaiApiTest, ItStandsStillWhileItsKvThreadDoesNotReturn) {
+  Channel<int> gate{1};
+  endpoint_->report_pairs([&](const auto& /*pairs*/) {
+    std::vector<int> opened;
+    gate.wait_and_drain(opened, real_now() + kPatience);
+  });
+  turn_until([this] { return api_->load().standstill_ms > 0; });
+  EXPECT_EQ(api_->load().patience_ms, 0U) << "nothing is known of its pace";
+  gate.close();
+  turn_until([this] { return api_->load().standstill_ms == 0; });
 }
 
 // --- logprobs of prompts
@@ -667,6 +683,15 @@ TEST_F(LongRequest, DoesNotStopTheLoop) {
   EXPECT_EQ(slow.reply.status, 200) << slow.reply.body;
   await(texts);
   EXPECT_EQ(texts.reply.status, 200);
+}
+
+TEST_F(LongRequest, WhosePreparationDoesNotReturnLetsTheWorkerStandStill) {
+  Call slow(loop_);
+  start(slow, "POST", "/v1/completions", long_request());
+  turn_until([this] { return api_->load().standstill_ms > 0; });
+  engine_->watched().open();
+  await(slow);
+  turn_until([this] { return api_->load().standstill_ms == 0; });
 }
 
 TEST_F(LongRequest, ThatIsAbortedNeverStarts) {

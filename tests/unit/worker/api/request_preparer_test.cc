@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,15 @@ namespace {
 constexpr Duration kPatience = std::chrono::seconds(20);
 
 struct RequestPreparerTest : testing::Test {
+  // Waits until the thread's step has lasted for some time, or there is none.
+  bool stands_still(bool wanted) const {
+    const Instant end = real_now() + kPatience;
+    while ((preparer.standstill() > Duration::zero()) != wanted && real_now() < end) {
+      std::this_thread::yield();
+    }
+    return preparer.standstill() > Duration::zero();
+  }
+
   // Work of `steps` steps. The first one waits for the gate, if there is one.
   class Work final : public Preparation {
    public:
@@ -59,6 +69,15 @@ struct RequestPreparerTest : testing::Test {
   Channel<int> gate{1};
   RequestPreparer preparer{loop};
 };
+
+TEST_F(RequestPreparerTest, AStepThatDoesNotReturnStandsStill) {
+  EXPECT_EQ(preparer.standstill(), Duration::zero());
+  ASSERT_TRUE(submit(1, 2, &gate));
+  EXPECT_TRUE(stands_still(true));
+  gate.push_always(1);
+  run_until_done(1);
+  EXPECT_FALSE(stands_still(false));
+}
 
 TEST_F(RequestPreparerTest, AShortOneOvertakesALongOneThatCameFirst) {
   ASSERT_TRUE(submit(1, 256, &gate));
