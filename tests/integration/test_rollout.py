@@ -18,6 +18,7 @@ import pytest
 
 from conftest import BIN, MODEL, Process, assert_idle, eventually, running_job
 from gguf_weights import swap_layers
+from test_abort import waiting_for_tokens
 
 PROMPT = "The capital of France is a city that"
 TOKENS = 24
@@ -246,9 +247,8 @@ def running(job):
 def test_a_pause_that_aborts_ends_requests_with_the_tokens_that_they_have(job):
     answers = []
     thread = threading.Thread(target=lambda: answers.append(generate(job.url, tokens=1500)))
-    thread.start()
-    eventually(lambda: running(job) == 1, what="it runs")
-    time.sleep(0.5)
+    with waiting_for_tokens(job):
+        thread.start()
     began = time.monotonic()
     assert call(job, "POST", "/pause_generation", {"mode": "abort"})[0] == 200
     thread.join(60)
