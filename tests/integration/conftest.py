@@ -17,6 +17,7 @@ import threading
 import time
 import urllib.request
 
+import httpx
 import openai
 import pytest
 
@@ -181,7 +182,7 @@ def eventually(condition, seconds=30, what="condition"):
         try:
             if condition():
                 return
-        except (OSError, AssertionError, KeyError) as error:
+        except (OSError, httpx.TransportError, AssertionError, KeyError) as error:
             reason = error
         time.sleep(0.05)
     raise AssertionError(f"{what} did not become true in {seconds} s: {reason}")
