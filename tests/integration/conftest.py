@@ -9,7 +9,9 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -162,6 +164,20 @@ def metric(url, name, **labels):
         if series.split("{")[0] == name and all(f'{k}="{v}"' in series for k, v in labels.items()):
             total += float(value)
     return total
+
+
+# The kernel chooses higher ports for those who ask for any. Each worker of pytest-xdist has ports of its own.
+FIRST_PORT = 24000 + 100 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 80)
+PORTS = random.sample(range(FIRST_PORT, FIRST_PORT + 100), 100)
+
+
+def free_port():
+    """Returns a port that nobody takes before the test's own process does."""
+    while PORTS:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port := PORTS.pop()))
+            return port
+    raise AssertionError("no port is free")
 
 
 def processes_with(folder):

@@ -6,7 +6,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -16,7 +15,7 @@ import urllib.request
 
 import pytest
 
-from conftest import BIN, MODEL, Process, assert_idle, eventually, running_job
+from conftest import BIN, MODEL, Process, assert_idle, eventually, free_port, running_job
 from gguf_weights import swap_layers
 from test_abort import waiting_for_tokens
 
@@ -311,9 +310,7 @@ def test_a_router_that_is_killed_while_the_fleet_is_paused_stays_closed(job):
 
 
 def test_two_pairs_over_tcp_and_one_that_joins_take_orders_at_an_address_of_their_own(weights, texts):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         options = {"control": "own_address", "listen": address}
         with running_job(folder, prefill=2, decode=2, transport="tcp", extra=rollout_yaml(weights, **options)) as job:
