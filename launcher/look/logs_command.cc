@@ -19,6 +19,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr int kFollowMilliseconds = 300;
+constexpr int kLooksForEndMax = 20;
 
 struct Piece {
   uint64_t from = 0;
@@ -38,6 +39,18 @@ Result<Piece> ask_piece(const AskedProcess& admin, const std::string& process,
   return Piece{*number, body.substr(line + 1)};
 }
 
+// A launcher that ends closes its port first, and leaves the job's folder last.
+bool ends_soon(const std::string& state_dir, const std::string& job) {
+  int looks = 0;
+  while (JobFolder::find(state_dir, job)) {
+    if (++looks == kLooksForEndMax) {
+      return false;
+    }
+    poll(nullptr, 0, kFollowMilliseconds);
+  }
+  return true;
+}
+
 Status print_log(const std::string& state_dir, const std::string& job, const std::string& process,
                  LogsMode mode) {
   if (!is_process_name(process)) {
@@ -53,7 +66,7 @@ Status print_log(const std::string& state_dir, const std::string& job, const std
   for (;;) {
     const auto piece = ask_piece(admin, process, from);
     if (!piece) {
-      const bool over = mode == LogsMode::kFollow && !JobFolder::find(state_dir, job);
+      const bool over = mode == LogsMode::kFollow && from && ends_soon(state_dir, job);
       return over ? ok() : Status(piece.error());
     }
     std::fwrite(piece->text.data(), 1, piece->text.size(), stdout);

@@ -25,9 +25,9 @@ from datetime import datetime
 import httpx
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("integration", "peers")]
-from conftest import Job, eventually, get  # noqa: E402
+from conftest import Job, eventually, free_port, get  # noqa: E402
 from test_router_recipes import PEERS  # noqa: E402
-from test_vllm import START_SECONDS, engine_of, family_of, free_port, yaml  # noqa: E402
+from test_vllm import START_SECONDS, engine_of, family_of, yaml  # noqa: E402
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 256, 32
 ALONE, AT_ONCE = 10, 32  # Requests of a round: one at a time, and eight at a time.

@@ -9,7 +9,9 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ import threading
 import time
 import urllib.request
 
+import httpx
 import openai
 import pytest
 
@@ -163,6 +166,20 @@ def metric(url, name, **labels):
     return total
 
 
+# The kernel chooses higher ports for those who ask for any. Each worker of pytest-xdist has ports of its own.
+FIRST_PORT = 24000 + 100 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 80)
+PORTS = random.sample(range(FIRST_PORT, FIRST_PORT + 100), 100)
+
+
+def free_port():
+    """Returns a port that nobody takes before the test's own process does."""
+    while PORTS:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port := PORTS.pop()))
+            return port
+    raise AssertionError("no port is free")
+
+
 def processes_with(folder):
     """Returns {pid: command line} of the processes that were started with PDJOB_TEST_FOLDER=folder: those of a job's engines, and what these started."""
     found = {}
@@ -181,7 +198,7 @@ def eventually(condition, seconds=30, what="condition"):
         try:
             if condition():
                 return
-        except (OSError, AssertionError, KeyError) as error:
+        except (OSError, httpx.TransportError, AssertionError, KeyError) as error:
             reason = error
         time.sleep(0.05)
     raise AssertionError(f"{what} did not become true in {seconds} s: {reason}")

@@ -36,12 +36,12 @@ def post(url, path, body):
     return reply
 
 
-def running_requests(job):
-    return sum(worker["requests_in_flight"] for worker in httpx.get(job.url + "/pdjob/workers").json()["workers"] if worker["role"] == "decode")
+def of_decode_workers(job, name):
+    return sum(metric(process["url"], name) for worker, process in job.processes().items() if worker.startswith("decode"))
 
 
 def tokens_generated(job):
-    return sum(metric(process["url"], "pdjob_generation_tokens_total") for name, process in job.processes().items() if name.startswith("decode"))
+    return of_decode_workers(job, "pdjob_generation_tokens_total")
 
 
 @contextlib.contextmanager
@@ -50,6 +50,12 @@ def waiting_for_tokens(job, count=10):
     before = tokens_generated(job)
     yield
     eventually(lambda: tokens_generated(job) >= before + count, seconds=60, what="new tokens")
+
+
+def wait_until_all_have_tokens(job, requests):
+    eventually(lambda: of_decode_workers(job, "pdjob_requests_running") == requests, seconds=60, what="requests that run")
+    with waiting_for_tokens(job, 10 * requests):
+        pass
 
 
 def assert_aborted(reply):
@@ -94,8 +100,8 @@ def test_by_rid_it_returns_its_tokens_and_goes_on_from_them(job):
 
 def test_a_shared_request_id_does_not_mix_up_rids(job):
     body = {"input_ids": PROMPT, "return_logprob": True, "sampling_params": LONG}
-    with waiting_for_tokens(job, 60):
-        first, second = (Running(job.url, {**body, "rid": rid}, headers={"x-request-id": "shared"}) for rid in ("first", "second"))
+    first, second = (Running(job.url, {**body, "rid": rid}, headers={"x-request-id": "shared"}) for rid in ("first", "second"))
+    wait_until_all_have_tokens(job, 2)
     post(job.url, "/abort_request", {"rid": "second"})
     assert_aborted(second.result())
     with waiting_for_tokens(job):
@@ -119,9 +125,9 @@ def test_one_rid_of_a_batch_leaves_the_other(job):
 
 def test_many_calls_lose_nothing(job):
     body = {"input_ids": PROMPT, "return_logprob": True, "sampling_params": LONG}
-    with waiting_for_tokens(job, 40):
-        requests = [Running(job.url, {**body, "rid": f"again-{i}"}) for i in range(3)]
-        stream = Running(job.url, {"model": "smollm2", "prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True, "stream": True}, "/v1/completions")
+    requests = [Running(job.url, {**body, "rid": f"again-{i}"}) for i in range(3)]
+    stream = Running(job.url, {"model": "smollm2", "prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True, "stream": True}, "/v1/completions")
+    wait_until_all_have_tokens(job, 4)
     for _ in range(10):
         post(job.url, "/abort_requests", {})
     for request in requests:
@@ -136,8 +142,9 @@ def test_all_at_once_whatever_they_wait_for(job):
     body = {"input_ids": PROMPT, "return_logprob": True, "sampling_params": LONG}
     requests = [Running(job.url, {**body, "rid": f"all-{i}"}) for i in range(20)]
     chat = Running(job.url, {"model": "smollm2", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1500, "ignore_eos": True}, "/v1/chat/completions")
+    eventually(lambda: metric(job.url, "pdjob_router_requests_alive") == 21, what="requests that the router knows")
     with waiting_for_tokens(job, 60):
-        eventually(lambda: running_requests(job) >= 10, what="running requests")
+        pass
     began = time.monotonic()
     assert post(job.url, "/abort_requests", {}).json() == {"status": "aborted", "aborted": 21}
     replies = [request.result() for request in requests]

@@ -143,11 +143,13 @@ def look_from_another_terminal(made, job):
     admin = json.loads(next(made.folder.glob("state/*/launcher.json")).read_text())["admin"]
     assert httpx.get(f"http://{admin}/logs?process=decode-0").status_code == 401, "logs are for the job's owner"
     follow = subprocess.Popen([BIN, "logs", "-f", "router-0", "--config", str(job.config)], stdout=subprocess.PIPE, text=True)
+    assert select.select([follow.stdout], [], [], 30)[0], "it follows before the job stops"
+    first = follow.stdout.readline()
 
     stopped = command(job, "stop")
     assert stopped.returncode == 0, stopped.stderr
     assert job.child.wait(10) == 0
-    assert follow.wait(10) == 0 and "router-0" in follow.stdout.read()
+    assert follow.wait(10) == 0 and "router-0" in first + follow.stdout.read()
     again = command(job, "stop")
     assert again.returncode == 1 and "no job" in again.stderr
 

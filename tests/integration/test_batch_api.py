@@ -420,7 +420,7 @@ def test_cancel_expiry_and_limits(tmp_path):
         first = start(client, rows)
         eventually(lambda: client.batches.retrieve(first.id).request_counts.completed > 2, 60, "some rows")
         # Only one batch runs; the other one waits, and expires.
-        second = start(client, [row(number) for number in range(30)], window="3s")
+        second = start(client, [row(number) for number in range(30)], window="6s")
         with pytest.raises(openai.RateLimitError) as refusal:
             start(client.with_options(max_retries=0), [row(1)])
         assert refusal.value.code == "batch_limit_exceeded"
@@ -464,7 +464,7 @@ def idle(job):
 
 
 def test_files_expire_and_the_disk_is_bounded(tmp_path):
-    with running(tmp_path, api="keep: 2s, disk_bytes_max: 1100000") as job:
+    with running(tmp_path, api="keep: 5s, disk_bytes_max: 1100000") as job:
         client = client_of(job).with_options(max_retries=0)
         file = client.files.create(file=("a.jsonl", b"x" * 1_000_000), purpose="batch")
         with pytest.raises(openai.InternalServerError) as refusal:

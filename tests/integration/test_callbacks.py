@@ -161,8 +161,8 @@ def test_a_receiver_that_hangs_costs_nobody_else(job, receivers):
 
 
 def test_a_router_that_ends_finishes_its_calls_and_leaves_the_rest(tmp_path):
-    slow = Receiver(200, delay=4.0)
-    with calling_job(tmp_path, slow, more="in_flight_max: 1") as job:
+    slow = Receiver(200, delay=8.0)
+    with calling_job(tmp_path, slow, more="timeout: 30s, in_flight_max: 1") as job:
         names = [submit(job, slow.url)[1]["id"] for _ in range(2)]
         eventually(lambda: all(answer(job, name)["status"] == "completed" for name in names), 60, "the answers")
         eventually(lambda: len(slow.calls) == 1, 10, "the first call")

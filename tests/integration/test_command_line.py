@@ -1,5 +1,6 @@
 """What the command line answers to people who mistype, and to people who run one job."""
 
+import fcntl
 import functools
 import itertools
 import json
@@ -8,6 +9,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -104,6 +106,27 @@ def test_status_shows_the_only_job_without_being_told_its_name(tmp_path):
         assert heading.startswith("JOB ") and row.split()[1:5] == ["ready", "1/1", "1/1", "-"]
         assert completed("pdjob", "status", "--job", "", env=home) == [listed["job"]]
     assert run("ps", env=home).stdout == "no job runs here\n"
+
+
+def test_a_followed_log_ends_with_the_job_though_the_launcher_closes_its_port_first(tmp_path):
+    folder = tmp_path / "pdjob/j"
+    folder.mkdir(parents=True)
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with socket.create_server(("127.0.0.1", 0)) as launcher:
+        launcher.settimeout(30)
+        address = f"127.0.0.1:{launcher.getsockname()[1]}"
+        (folder / "launcher.json").write_text(json.dumps({"pid": os.getpid(), "admin": address, "key": "k"}))
+        follow = subprocess.Popen([BIN, "logs", "-f", "router-0"], stdout=subprocess.PIPE, env={**os.environ, "XDG_STATE_HOME": str(tmp_path)})
+        asked = launcher.accept()[0]
+        asked.recv(4096)
+        asked.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\n0\nline\n")
+        assert follow.stdout.readline() == b"line\n"
+        asked.close()
+        launcher.accept()[0].close()
+    time.sleep(0.5)  # The port is closed, and the launcher has not left the folder.
+    os.close(lock)
+    assert follow.wait(30) == 0
 
 
 def test_top_shows_what_happens_while_a_request_runs(tmp_path):

@@ -7,7 +7,7 @@ import sys
 import httpx
 import pytest
 
-from conftest import ROOT, Process, eventually, metric, real_worker
+from conftest import MODEL, ROOT, Process, eventually, metric, real_worker
 
 sys.path.insert(0, str(ROOT / "tests/support"))
 from engine_doubles import Fleet, MooncakeDecodeDouble, MooncakePrefillDouble, PushDecodeDouble, PushPrefillDouble  # noqa: E402
@@ -69,15 +69,16 @@ def test_sglangs_bootstrap_moves_kv_and_tells_the_same_texts(folder, workers):
 
 def test_sglangs_prefill_worker_dies_and_another_takes_over(folder, workers):
     prefill, decode = workers
-    with real_worker("prefill", folder) as mortal:
-        addresses = [with_bootstrap(mortal), with_bootstrap(prefill[0])]
-        with router(folder, addresses, [decode.url], "--protocol", "sglang", "--policy", "round_robin") as sglang:
-            mortal.stop()
-            for _ in range(4):
-                reply = complete(sglang.url, PROMPTS[1])
-                assert reply.status_code == 200, reply.text
-                assert reply.headers["x-pdjob-prefill"] == prefill[0].url.removeprefix("http://")
-            assert metric(sglang.url, "pdjob_router_retries_total") > 0
+    argv = ["pdjob", "worker", "--role", "prefill", "--model", MODEL, "--listen", "127.0.0.1:0", "--set", "served_name=smollm2"]
+    mortal = Process(argv, folder).wait_ready()
+    addresses = [with_bootstrap(mortal), with_bootstrap(prefill[0])]
+    with router(folder, addresses, [decode.url], "--protocol", "sglang", "--policy", "round_robin") as sglang:
+        mortal._kill()  # At once: a worker that drains says so, and the router asks it no more.
+        for _ in range(4):
+            reply = complete(sglang.url, PROMPTS[1])
+            assert reply.status_code == 200, reply.text
+            assert reply.headers["x-pdjob-prefill"] == prefill[0].url.removeprefix("http://")
+        assert metric(sglang.url, "pdjob_router_retries_total") > 0
 
 
 def test_without_a_prefill_worker_sglangs_decode_workers_are_not_asked(folder, workers):

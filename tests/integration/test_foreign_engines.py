@@ -194,7 +194,7 @@ launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
 
 def test_the_load_of_an_engine_is_in_the_jobs_status(folder):
     with foreign_job(folder, prefill=0, env=["DOUBLE_STEP_SECONDS=0.1"]) as job:
-        asking = threading.Thread(target=ask, args=(job,), kwargs={"max_tokens": 30})
+        asking = threading.Thread(target=ask, args=(job,), kwargs={"max_tokens": 80})
         asking.start()
         eventually(lambda: "requests_running" in str(job.status()) and busy(job, "decode-0"), 10, "the request is seen")
         asking.join()
@@ -334,7 +334,7 @@ def test_a_drain_finishes_what_runs(folder):
     with foreign_job(folder, env=["DOUBLE_STEP_SECONDS=0.1"]) as job:
         asking = threading.Thread(target=lambda: replies.append(ask(job, max_tokens=30)))
         asking.start()
-        time.sleep(1)
+        eventually(lambda: metric(job.url, "pdjob_router_requests_alive") == 1, 20, "the request is under way")
         began = time.monotonic()
         assert job.stop() == 0, job.log_tail()
         assert time.monotonic() - began < 20

@@ -6,7 +6,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -16,8 +15,9 @@ import urllib.request
 
 import pytest
 
-from conftest import BIN, MODEL, Process, assert_idle, eventually, running_job
+from conftest import BIN, MODEL, Process, assert_idle, eventually, free_port, running_job
 from gguf_weights import swap_layers
+from test_abort import waiting_for_tokens
 
 PROMPT = "The capital of France is a city that"
 TOKENS = 24
@@ -246,9 +246,8 @@ def running(job):
 def test_a_pause_that_aborts_ends_requests_with_the_tokens_that_they_have(job):
     answers = []
     thread = threading.Thread(target=lambda: answers.append(generate(job.url, tokens=1500)))
-    thread.start()
-    eventually(lambda: running(job) == 1, what="it runs")
-    time.sleep(0.5)
+    with waiting_for_tokens(job):
+        thread.start()
     began = time.monotonic()
     assert call(job, "POST", "/pause_generation", {"mode": "abort"})[0] == 200
     thread.join(60)
@@ -311,9 +310,7 @@ def test_a_router_that_is_killed_while_the_fleet_is_paused_stays_closed(job):
 
 
 def test_two_pairs_over_tcp_and_one_that_joins_take_orders_at_an_address_of_their_own(weights, texts):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         options = {"control": "own_address", "listen": address}
         with running_job(folder, prefill=2, decode=2, transport="tcp", extra=rollout_yaml(weights, **options)) as job:

@@ -2,7 +2,6 @@
 
 import pathlib
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -10,13 +9,7 @@ import time
 import httpx
 import pytest
 
-from conftest import BIN, MODEL, READY_SECONDS, Job, Process, eventually
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from conftest import BIN, MODEL, READY_SECONDS, Job, Process, eventually, free_port
 
 
 class Agents:

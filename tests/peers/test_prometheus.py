@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import urllib.request
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from conftest import BIN, ROOT, Job, eventually, job_yaml  # noqa: E402
+from conftest import BIN, ROOT, Job, eventually, free_port, job_yaml  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 MONITORING = ROOT / "configs/monitoring"
@@ -92,8 +91,7 @@ class Prometheus:
     def __init__(self, folder, scrape):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}/api/v1/"
         config = self.folder / "prometheus.yaml"
         # JSON is YAML, too.

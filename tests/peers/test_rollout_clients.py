@@ -4,7 +4,6 @@ import contextlib
 import json
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,7 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/integration"))
-from conftest import CACHE, MODEL, Process, eventually, running_job  # noqa: E402
+from conftest import CACHE, MODEL, Process, eventually, free_port, running_job  # noqa: E402
 from gguf_weights import swap_layers  # noqa: E402
 
 PYTHON = CACHE / "peers/rollout-clients/bin/python"
@@ -139,9 +138,3 @@ def ready(url):
     with contextlib.suppress(httpx.HTTPError):
         return httpx.get(url + "/readiness", timeout=5).status_code == 200
     return False
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

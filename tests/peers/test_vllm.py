@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from conftest import CACHE, Job, eventually, get, key_header, metric, processes_with  # noqa: E402
+from conftest import CACHE, Job, eventually, free_port, get, key_header, metric, processes_with  # noqa: E402
 from test_router_recipes import router_section  # noqa: E402
 
 pytestmark = pytest.mark.heavy
@@ -63,12 +63,6 @@ def streamed(url, prompt, **more):
         for line in reply.iter_lines():
             if line.startswith("data: {"):
                 yield json.loads(line.removeprefix("data: "))["choices"][0]["text"]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,15 +14,9 @@ import openai
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from conftest import CACHE, MODEL, Process, get, metric  # noqa: E402
+from conftest import CACHE, MODEL, Process, free_port, get, metric  # noqa: E402
 
 ROUTER = os.environ.get("PDJOB_VLLM_ROUTER", str(CACHE / "peers/vllm-router/bin/vllm-router"))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def worker(role, folder):

@@ -199,13 +199,13 @@ TEST_P(KvFaults, StoppedReceiverLosesItsLease) {
 
 TEST_P(KvFaults, WaitingReceiverKeepsItsLease) {
   TestEndpoint::Options strict = options("prefill"), patient = options("decode");
-  strict.lease = patient.lease = milliseconds(300);
+  strict.lease = patient.lease = seconds(1);
   TestEndpoint sender(strict), receiver(patient);
   TestRegion from = source({});
   TestRegion to = target({});
-  sender->offer(transfer_id(1), from.region(), in(milliseconds(300)));
+  sender->offer(transfer_id(1), from.region(), in(seconds(1)));
   receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
-  EXPECT_FALSE(sender.next(milliseconds(1000)));
+  EXPECT_FALSE(sender.next(seconds(2)));
   sender->commit(transfer_id(1), 64, {});
   receiver.expect<FetchDone>();
 }

@@ -14,7 +14,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kDeadline = seconds(30);
-constexpr Duration kLease = milliseconds(300);
+constexpr Duration kLease = seconds(1);
+constexpr Duration kShortLease = milliseconds(300);  // Of an offer that is to end.
 
 class KvWaits : public testing::TestWithParam<TransportKind> {
  protected:
@@ -22,7 +23,7 @@ class KvWaits : public testing::TestWithParam<TransportKind> {
     return {.engine_id = engine,
             .transport = GetParam(),
             .lease = lease,
-            .connect_timeout = milliseconds(400)};
+            .connect_timeout = seconds(1)};
   }
   TestRegion target() const {
     return TestRegion({}, GetParam() == TransportKind::kShm ? TestRegion::Memory::kShared
@@ -51,7 +52,7 @@ TEST_P(KvWaits, KeepAnOfferBeyondItsLeaseUntilItIsFetched) {
   TestRegion to = target();
   offer(sender, 1, kLease);
   receiver->await(transfer_id(1), sender->address(), in(kDeadline));
-  EXPECT_FALSE(sender.next(4 * kLease));
+  EXPECT_FALSE(sender.next(2 * kLease));
   EXPECT_EQ(sender->stats().offers_alive, 1U);
   EXPECT_EQ(receiver->stats().waits_alive, 1U);
   receiver->fetch(transfer_id(1), sender->address(), to.region(), 64, in(kDeadline));
@@ -67,7 +68,7 @@ TEST_P(KvWaits, KeepAnOfferThatComesLater) {
   transfer(sender, receiver, 2);
   EXPECT_TRUE(sender.becomes_awaited(transfer_id(1), false)) << "no rows are reserved for it";
   offer(sender, 1, kLease);
-  EXPECT_FALSE(sender.next(4 * kLease));
+  EXPECT_FALSE(sender.next(2 * kLease));
   EXPECT_EQ(sender->stats().offers_alive, 1U);
 }
 
@@ -84,28 +85,28 @@ TEST_P(KvWaits, FreeTheOfferAtOnceWhenTheRequestHasEnded) {
 }
 
 TEST_P(KvWaits, LeaveNothingBehindWhenTheRequestEndsBeforeItsOffer) {
-  TestEndpoint sender(options("prefill", kLease)), receiver(options("decode", kLease));
+  TestEndpoint sender(options("prefill", kShortLease)), receiver(options("decode", kShortLease));
   receiver->await(transfer_id(1), sender->address(), in(kDeadline));
   transfer(sender, receiver, 2);
   receiver->cancel(transfer_id(1));
   transfer(sender, receiver, 3);
-  offer(sender, 1, kLease);
+  offer(sender, 1, kShortLease);
   EXPECT_EQ(sender.expect<OfferFailed>(seconds(5)).error.code, ErrorCode::kTimeout);
 }
 
 TEST_P(KvWaits, EndWithTheirDeadlineThoughTheLinkRenews) {
-  TestEndpoint sender(options("prefill", kLease)), receiver(options("decode", kLease));
-  offer(sender, 1, kLease);
-  receiver->await(transfer_id(1), sender->address(), in(2 * kLease));
+  TestEndpoint sender(options("prefill", kShortLease)), receiver(options("decode", kShortLease));
+  offer(sender, 1, kShortLease);
+  receiver->await(transfer_id(1), sender->address(), in(2 * kShortLease));
   EXPECT_EQ(sender.expect<OfferFailed>(seconds(5)).error.code, ErrorCode::kTimeout);
   EXPECT_EQ(sender->stats().links, 1U);
 }
 
 TEST_P(KvWaits, EndSoonAfterTheirReceiver) {
   TestEndpoint sender(options("prefill", kDeadline));
-  offer(sender, 1, kLease);
+  offer(sender, 1, kShortLease);
   {
-    TestEndpoint receiver(options("decode", kLease));
+    TestEndpoint receiver(options("decode", kShortLease));
     receiver->await(transfer_id(1), sender->address(), in(kDeadline));
     transfer(sender, receiver, 2);
   }
@@ -113,7 +114,7 @@ TEST_P(KvWaits, EndSoonAfterTheirReceiver) {
 }
 
 TEST_P(KvWaits, OfferThatHasEndedIsToldToTheFetch) {
-  TestEndpoint sender(options("prefill", kLease)), receiver(options("decode", kLease));
+  TestEndpoint sender(options("prefill", kShortLease)), receiver(options("decode", kShortLease));
   TestRegion to = target();
   offer(sender, 1, milliseconds(1));
   sender.expect<OfferFailed>();

@@ -290,7 +290,7 @@ TEST_F(SimilarityTest, GoesOnWithoutAVectorWhenTheEmbedderFails) {
 }
 
 TEST_F(SimilarityTest, GoesOnWithoutAVectorThatIsLate) {
-  config.cache.similarity.timeout = milliseconds(50);
+  config.cache.similarity.timeout = milliseconds(500);
   serve();
   net::ExchangeId late;
   net::HttpServer* server = nullptr;

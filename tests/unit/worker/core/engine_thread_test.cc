@@ -163,7 +163,7 @@ struct BusyDecodeTest : EngineThreadTest {
 
   TestWorker hasty{{.name = "p1",
                     .make_core = prefill::core_factory({.chunk_tokens = 8}),
-                    .kv_lease = std::chrono::milliseconds(150)}};
+                    .kv_lease = std::chrono::seconds(1)}};
 };
 
 // Regression: the lease of a prompt's KV expired while its request queued, so it was computed
@@ -172,7 +172,7 @@ TEST_F(BusyDecodeTest, KeepsTheRowsOfARequestThatQueuesForLongerThanTheirLease) 
   ASSERT_TRUE(
       hasty.thread().submit(hasty.request({.id = 1, .kv = KvMode::kOffer, .max_tokens = 1})));
   hasty.expect<TokenOutput>();
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::seconds(2));
   decode.thread().cancel(RequestId{1});
   EXPECT_EQ(decode.expect<KvFetched>().request, RequestId{3});
 }
@@ -181,7 +181,7 @@ TEST_F(BusyDecodeTest, FreesTheRowsOfARequestThatLeavesTheQueueAtOnce) {
   ASSERT_TRUE(
       hasty.thread().submit(hasty.request({.id = 1, .kv = KvMode::kOffer, .max_tokens = 1})));
   hasty.expect<TokenOutput>();
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // Its own lease has expired.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // Its own lease has expired.
   hasty.thread().drain();
   decode.thread().cancel(RequestId{3});
   hasty.expect<WorkerDrained>();  // Otherwise only after the renewed lease, in a minute.
