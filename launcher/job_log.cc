@@ -24,7 +24,8 @@ struct MessageText {
       left += (left.empty() ? " left=" : ",") + gone.engine_id + "(" + to_string(gone.cause) + ")";
     }
     const std::string since = m.since == 0 ? "" : " since=" + std::to_string(m.since);
-    return "Membership version=" + std::to_string(m.version) + since + " workers=" + names + left;
+    return "Membership version=" + std::to_string(m.version) + since + " workers=" + names + left +
+           (m.asleep ? " asleep" : "");
   }
   std::string operator()(const net::LoadReported&) const { return ""; }
   std::string operator()(const net::Drain& m) const {

@@ -170,7 +170,7 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::Loop& loop,
 Status HttpApi::take_orders(const ControlDoor& door,
                             std::function<void(const net::OrderAsked&)> send) {
   desk_.emplace(loop_, std::move(send), door.patience);
-  control_.emplace(*desk_, relay_->core(), door);
+  control_.emplace(loop_, *desk_, relay_->core(), door);
   if (door.same_address) {
     control_->attach(*server_);
     return ok();
@@ -383,14 +383,14 @@ void HttpApi::reply_models(net::ExchangeId id, const net::HttpRequest& request) 
 }
 
 void HttpApi::reply_health(net::ExchangeId id) {
-  const bool usable = relay_->core().usable();
-  if (usable && control_) {
+  const bool serves = relay_->core().serves(loop_.now());
+  if (serves && control_) {
     const auto workers = static_cast<uint32_t>(relay_->core().workers().all().size());
     reply_json(id, 200, control_reply(ControlForm::kHealth, {.workers = workers}, {}).body);
     return;
   }
-  reply_json(id, usable ? 200 : 503,
-             usable ? R"({"status":"ok"})" : R"({"status":"no usable pair of workers"})");
+  reply_json(id, serves ? 200 : 503,
+             serves ? R"({"status":"ok"})" : R"({"status":"no usable pair of workers"})");
 }
 
 void HttpApi::reply_workers(net::ExchangeId id) {

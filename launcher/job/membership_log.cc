@@ -16,6 +16,15 @@ MembershipLog::Known MembershipLog::known_of(const Process& process) {
           .loss = process.loss};
 }
 
+// The process is a worker that is to run, or it is not.
+void MembershipLog::note_stays(Row& row, bool stays) {
+  const bool asleep = staying_ == 0;
+  staying_ -= row.stays ? 1 : 0;
+  staying_ += stays ? 1 : 0;
+  row.stays = stays;
+  changed_ = changed_ || (asleep != (staying_ == 0) && !listeners_.empty());
+}
+
 void MembershipLog::update(const Process& process) {
   const auto [found, is_new] = by_name_.try_emplace(process.name);
   if (is_new) {
@@ -24,6 +33,7 @@ void MembershipLog::update(const Process& process) {
   Row& row = *found->second;
   row.router = process.is_router();
   row.forgotten = false;
+  note_stays(row, !process.is_router() && !process.is_batch() && process.fate != Fate::kEnd);
   const Known known = known_of(process);
   if (process.is_router() && process.serving()) {
     Listener& listener = listeners_[process.name];
@@ -64,6 +74,7 @@ void MembershipLog::update(const Process& process) {
 void MembershipLog::forget(const Process& process) {
   if (const auto found = by_name_.find(process.name); found != by_name_.end()) {
     found->second->forgotten = true;
+    note_stays(*found->second, false);
   }
   listeners_.erase(process.name);
   drop_forgotten();
@@ -97,7 +108,7 @@ void MembershipLog::publish(Turn& turn) {
 }
 
 net::Membership MembershipLog::since(uint64_t version) const {
-  net::Membership list{.version = version_, .since = version};
+  net::Membership list{.version = version_, .since = version, .asleep = staying_ == 0};
   for (auto row = rows_.rbegin(); row != rows_.rend() && row->changed_in > version; ++row) {
     if (row->known.member) {
       (row->router ? list.routers : list.workers).push_back(row->entry);

@@ -353,6 +353,12 @@ void check_scaling(ConfigReader& in, const JobConfig& config) {
   } else if (!all_scale(config.models.front())) {
     in.fail("scaling.zero_after", "needs `scaling.max` of every group");
   }
+  if (config.router.kind == router::RouterKind::kCommand) {
+    in.fail("scaling.zero_after",
+            "needs pdjob's own router: a router of type command does not report requests that "
+            "wait, so no request would start the workers again. Remove router.type, or remove "
+            "zero_after to keep at least one worker");
+  }
 }
 
 void check_names(ConfigReader& in, const JobConfig& config) {

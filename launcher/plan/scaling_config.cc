@@ -84,11 +84,11 @@ void read(ConfigReader& in, JobScalingConfig& config) {
            {0.0, 1e6});
   in.field("prefill_per_decode_max", config.prefill_per_decode_max,
            {.doc = "The same, not larger. 0: no limit."}, {0.0, 1e6});
-  in.field(
-      "zero_after", config.zero_after,
-      {.doc = "Without requests for so long, all workers end; the next request starts them "
-              "again and waits at the router. Every group must have `scaling.max`. 0s: never."},
-      {Duration::zero(), hours(24)});
+  in.field("zero_after", config.zero_after,
+           {.doc = "Without requests for so long, all workers end; the next request starts them "
+                   "again and waits at the router. Every group must have `scaling.max`, and the "
+                   "router must be pdjob's own. 0s: never."},
+           {Duration::zero(), hours(24)});
   if (config.prefill_per_decode_max > 0 &&
       config.prefill_per_decode_max < config.prefill_per_decode_min) {
     in.fail("prefill_per_decode_max", "must not be below prefill_per_decode_min");

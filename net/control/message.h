@@ -231,6 +231,7 @@ struct Membership {
   // Since the same version. A name that is also in `workers` has a new incarnation. In a whole
   // list: only crashes and hangs.
   std::vector<Departure> left;
+  bool asleep = false;  // No worker is to run until a request waits in a router.
   friend bool operator==(const Membership&, const Membership&) = default;
 };
 struct LoadReported {  // To routers: one worker's heartbeat, passed on.

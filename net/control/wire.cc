@@ -102,6 +102,7 @@ void fields(Codec& codec, typename Codec::template Ref<Membership> message) {
   list(codec, message.workers);
   list(codec, message.routers);
   list(codec, message.left);
+  codec.value(message.asleep);
 }
 
 template <class Codec>

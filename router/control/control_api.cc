@@ -136,7 +136,7 @@ void ControlApi::reply_workers(net::ExchangeId id, const net::HttpRequest& reque
   json.key("id").string("pdjob");
   json.key("url").string(url);
   json.key("worker_type").string("regular");
-  json.key("is_healthy").boolean(core_.usable());
+  json.key("is_healthy").boolean(core_.serves(loop_.now()));
   json.end_object().end_array();
   json.key("total").integer(1);
   json.end_object();
@@ -144,8 +144,7 @@ void ControlApi::reply_workers(net::ExchangeId id, const net::HttpRequest& reque
 }
 
 void ControlApi::reply_health(net::ExchangeId id) {
-  const bool usable = core_.usable();
-  if (!usable) {
+  if (!core_.serves(loop_.now())) {
     reply(id, {.status = 503, .body = R"({"status":"no usable pair of workers"})"});
     return;
   }

@@ -9,6 +9,7 @@
 
 #include "common/crypto/job_keys.h"
 #include "net/http/http_server.h"
+#include "net/loop/loop.h"
 #include "router/config/router_config.h"
 #include "router/control/control_words.h"
 #include "router/control/order_desk.h"
@@ -21,8 +22,8 @@ inline constexpr size_t kControlBodyBytesMax = size_t{64} * 1024;  // Of one ord
 class ControlApi final : public net::HttpHandler {
  public:
   // All must outlive it.
-  ControlApi(OrderDesk& desk, const Router& core, const ControlDoor& door)
-      : desk_(desk), core_(core), key_({door.key}), own_address_(!door.same_address) {}
+  ControlApi(net::Loop& loop, OrderDesk& desk, const Router& core, const ControlDoor& door)
+      : loop_(loop), desk_(desk), core_(core), key_({door.key}), own_address_(!door.same_address) {}
 
   // Where it answers. Before the first request.
   void attach(net::HttpServer& server) { server_ = &server; }
@@ -40,6 +41,7 @@ class ControlApi final : public net::HttpHandler {
   void reply_health(net::ExchangeId id);
   void reply_models(net::ExchangeId id);
 
+  net::Loop& loop_;
   OrderDesk& desk_;
   const Router& core_;
   const KeyCheck key_;

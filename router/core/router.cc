@@ -105,6 +105,12 @@ bool Router::usable(std::string_view model) const {
   return false;
 }
 
+// A request that comes while the workers start waits as long as the one that started them.
+bool Router::serves(Instant now) const {
+  const bool wakes = asleep_ ? config_.queue_timeout > Duration::zero() : now < wakes_until_;
+  return usable() || (wakes && !refusal_of({}) && requests_queued() < config_.queue_max);
+}
+
 std::set<std::string> Router::models() const {
   std::set<std::string> models(config_.models.begin(), config_.models.end());
   for (const auto& [id, worker] : table_.all()) {
@@ -818,6 +824,12 @@ void Router::on(const WorkersChanged& event, Turn& turn) {
     nobody_there_.clear();
   }
   const std::vector<WorkerId> gone = table_.replace(event.workers);
+  if (usable() && table_.any(Stage::kDecode, "")) {  // Not by workers that leave.
+    wakes_until_ = {};
+  } else if (asleep_ && !event.asleep) {
+    wakes_until_ = turn.now + config_.queue_timeout;
+  }
+  asleep_ = event.asleep;
   suspicions_.forget(gone);
   std::erase_if(prefill_paces_,
                 [this](const auto& pace) { return !table_.knows_model(pace.first); });

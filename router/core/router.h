@@ -150,6 +150,7 @@ struct ClientLeft {
 struct WorkersChanged {
   std::vector<net::WorkerEntry> workers;  // All of them.
   std::vector<net::Departure> left;       // Why others left, if the launcher knows.
+  bool asleep = false;                    // net::Membership::asleep.
 };
 struct LoadChanged {
   std::string name;
@@ -317,6 +318,8 @@ class Router {
   const PairSuspicions& suspicions() const { return suspicions_; }
   // True if a request could be sent now.
   bool usable() const { return usable(""); }
+  // True if a request that comes now could be sent, or waits for workers that it starts.
+  bool serves(Instant now) const;
   // True if the model exists, but no worker serves it now.
   bool would_wait(const std::string& model) const {
     return !refusal_of_model(model) && !usable(model);
@@ -577,6 +580,8 @@ class Router {
   bool closed_ = false;
   bool quiet_told_ = false;  // Since admission closed.
   net::PauseMode pause_mode_ = net::PauseMode::kWait;
+  bool asleep_ = false;       // The next request starts the workers.
+  Instant wakes_until_{};     // Until then, workers that a request started are expected.
   std::string nobody_there_;  // Why no request can be served yet; empty: a worker has answered.
 };
 

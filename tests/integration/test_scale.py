@@ -1,5 +1,6 @@
 """`pdjob scale` on a running job with the real model: sizes change under load, and nothing is lost or altered."""
 
+import concurrent.futures
 import json
 import pathlib
 import subprocess
@@ -240,8 +241,14 @@ def check_a_job_that_scales(job):
         [client.join(120) for client in clients]
     eventually(lambda: workers() == 0, 120, "no workers without requests")
     assert not failures, failures[:3]
-    held = httpx.post(job.url + "/v1/completions", json={"model": "m", "prompt": "hello", "max_tokens": 3}, timeout=90)
+    healths = [httpx.get(job.url + "/health", timeout=10).status_code]
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(httpx.post, job.url + "/v1/completions", json={"model": "m", "prompt": "hello", "max_tokens": 3}, timeout=90)
+        while not waiting.done():
+            healths.append(httpx.get(job.url + "/health", timeout=10).status_code)
+    held = waiting.result()
     assert held.status_code == 200, held.text
+    assert set(healths) == {200}, "a load balancer would hold back the request that wakes the job"
     story = subprocess.run([BIN, "explain", "--config", str(job.config)], capture_output=True, text=True, timeout=30).stdout
     for what in ["from 1 to 2 workers: ", "no request for 4 s", "wait at a router"]:
         assert what in story, story

@@ -1053,6 +1053,8 @@ TEST_F(HttpApiTest, AnswersErrorsInOpenAisShape) {
 TEST_F(HttpApiTest, AnswersWhatItKnowsItself) {
   serve();
   EXPECT_EQ(exchange("GET", "/health", "").status, 503);
+  api->relay().submit(WorkersChanged{.workers = {}, .asleep = true});
+  EXPECT_EQ(exchange("GET", "/health", "").status, 200) << "a request starts the workers";
   add("p0", net::Role::kPrefill);
   add("d0", net::Role::kDecode);
   submit_members();

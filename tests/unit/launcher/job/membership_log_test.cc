@@ -188,6 +188,31 @@ TEST(MembershipLog, AForgottenProcessIsToldUntilAllRoutersKnow) {
   EXPECT_FALSE(world.standings().contains("decode-0"));
 }
 
+TEST(MembershipLog, RoutersKnowWhetherTheJobSleeps) {
+  World world;
+  start_one_of_each(world);
+  EXPECT_FALSE(world.last.asleep);
+  for (const char* name : {"prefill-0", "decode-0"}) {
+    world.set(name, ProcessState::kBackoff);
+    world.publish();
+  }
+  EXPECT_FALSE(world.last.asleep) << "dead workers start again";
+  for (const char* name : {"prefill-0", "decode-0"}) {
+    world.processes[name].fate = Fate::kEnd;
+    world.set(name, ProcessState::kExited);
+    world.publish();
+    world.log.forget(world.processes[name]);
+  }
+  EXPECT_TRUE(world.last.asleep);
+  world.start("router-0");
+  world.publish();
+  EXPECT_TRUE(world.last.asleep) << "a router's next start";
+  world.add("decode-0", net::Role::kDecode);
+  world.set("decode-0", ProcessState::kStarting);
+  EXPECT_EQ(world.publish(), 1U) << "before it is a member";
+  EXPECT_FALSE(world.last.asleep);
+}
+
 // Whatever is lost: after silence, each router knows exactly the members.
 TEST(MembershipLog, RandomLossesNeverLeaveARouterBehind) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {

@@ -63,7 +63,8 @@ std::vector<Message> one_of_each() {
                      .workers = {worker_entry(), worker_entry()},
                      .routers = {worker_entry()},
                      .left = {{"decode-2", "decode-2.ab12.2", LossCause::kCrash},
-                              {"prefill-0", "prefill-0.ab12.1", LossCause::kUnknown}}},
+                              {"prefill-0", "prefill-0.ab12.1", LossCause::kUnknown}},
+                     .asleep = true},
           LoadReported{.name = "decode-1", .engine_id = "e", .load = worker_load()},
           Drain{.deadline_ms = 30000,
                 .next = {.role = Role::kDecode,
@@ -115,11 +116,11 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x0e\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x0f\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
   EXPECT_EQ(encode(MembershipApplied{.engine_id = "ab", .version = 3}),
-            std::string("pdjb\x0e\x00\x07\x00\x02\x00\x00\x00"
+            std::string("pdjb\x0f\x00\x07\x00\x02\x00\x00\x00"
                         "ab\x03\x00\x00\x00\x00\x00\x00\x00",
                         22));
 }

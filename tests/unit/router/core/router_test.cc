@@ -1027,6 +1027,54 @@ TEST_F(RouterTest, RefusesAtOnceWhileNoWorkerHasEverAnswered) {
   EXPECT_EQ(arrive(), (Words{"degraded", "decode#1@d0"}));
 }
 
+TEST_F(RouterTest, ServesWithoutWorkersWhileARequestWouldStartThem) {
+  const auto wakes = [this] { step(WorkersChanged{.workers = {}, .asleep = false}); };
+  const auto sleeps = [this] { step(WorkersChanged{.workers = {}, .asleep = true}); };
+  workers({});
+  EXPECT_FALSE(router().serves(now)) << "the job has just been started";
+  workers(pair);
+  EXPECT_TRUE(router().serves(now));
+  sleeps();
+  now += 10 * config.queue_timeout;
+  EXPECT_TRUE(router().serves(now));
+  wakes();
+  EXPECT_TRUE(router().serves(now + config.queue_timeout - milliseconds(1)));
+  EXPECT_FALSE(router().serves(now + config.queue_timeout)) << "the workers did not come";
+  workers(pair);
+  workers({});
+  EXPECT_FALSE(router().serves(now)) << "the workers came and died";
+  sleeps();
+  EXPECT_TRUE(router().serves(now));
+  step(DrainRequested{});
+  EXPECT_FALSE(router().serves(now));
+}
+
+TEST_F(RouterTest, ServesOnIfARequestComesWhileTheLastWorkersLeave) {
+  std::vector<net::WorkerEntry> leaving = pair;
+  for (net::WorkerEntry& worker : leaving) {
+    worker.standing = net::Standing::kLeaving;
+  }
+  workers(pair);
+  step(WorkersChanged{.workers = leaving, .asleep = true});
+  workers(leaving);
+  workers({leaving[1]});
+  workers({});
+  EXPECT_TRUE(router().serves(now));
+}
+
+TEST_F(RouterTest, DoesNotServeWithoutWorkersIfItWouldRefuseAtOnce) {
+  config.queue_max = 1;
+  step(WorkersChanged{.workers = {}, .asleep = true});
+  EXPECT_TRUE(router().serves(now));
+  arrive();
+  EXPECT_FALSE(router().serves(now)) << "the queue is full";
+  config.queue_timeout = Duration::zero();
+  Router impatient(config, 1);
+  std::vector<RouterEffect> effects;
+  impatient.step(WorkersChanged{.workers = {}, .asleep = true}, now, effects);
+  EXPECT_FALSE(impatient.serves(now));
+}
+
 TEST_F(RouterTest, DecodesAloneWhenTheOnlyPrefillWorkerIsDead) {
   workers(pair);
   arrive();
