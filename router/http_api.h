@@ -48,6 +48,9 @@ class HttpApi final : public net::HttpHandler {
   // The launcher's answer to an order.
   void answered(const net::OrderAnswered& answer);
 
+  // Asynchronous requests that wait for their turn.
+  size_t async_queued() const { return async_ ? async_->requests().queued() : 0; }
+
   RelayApi& relay() { return *relay_; }
   MembersWatch& members() { return *members_; }
   net::HttpServer& server() { return *server_; }

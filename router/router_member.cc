@@ -49,8 +49,10 @@ void RouterMember::on_drain(Duration /*within*/) {
 net::WorkerLoad RouterMember::current_load() {
   const Router& core = api_.relay().core();
   const size_t queued = core.requests_queued();
+  // Without workers, asynchronous requests wait for them, too. They wake a job that is at zero.
+  const size_t stored = core.usable() ? 0 : api_.async_queued();
   return {.requests_running = static_cast<uint32_t>(core.requests_alive() - queued),
-          .requests_queued = static_cast<uint32_t>(queued)};
+          .requests_queued = static_cast<uint32_t>(queued + stored)};
 }
 
 void RouterMember::on_control(const net::Message& message) {

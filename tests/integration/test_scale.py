@@ -202,7 +202,7 @@ engine: {{kind: fake, fake_delay_per_token: 5ms, sequences: 16, tokens_per_seque
 prefill: {{workers: 1, scaling: {{max: 3, ttft: 500ms, down_after: 3s}}}}
 decode: {{workers: 1, scaling: {{max: 3, itl: 15ms, down_after: 3s}}}}
 scaling: {{zero_after: 4s}}
-router: {{listen: "127.0.0.1:0", queue_timeout: 60s}}
+router: {{listen: "127.0.0.1:0", queue_timeout: 60s, async: {{file: requests.db}}}}
 launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
 """
 
@@ -249,6 +249,10 @@ def check_a_job_that_scales(job):
     held = waiting.result()
     assert held.status_code == 200, held.text
     assert set(healths) == {200}, "a load balancer would hold back the request that wakes the job"
+    eventually(lambda: workers() == 0, 120, "no workers without requests")
+    stored = httpx.post(job.url + "/v1/async/completions", json={"model": "m", "prompt": "hello", "max_tokens": 3}, timeout=30).json()
+    state = lambda: httpx.get(f"{job.url}/pdjob/requests/{stored['id']}", timeout=10).json()["status"]  # noqa: E731
+    eventually(lambda: state() == "completed", 90, "an asynchronous request brings them back, too")
     story = subprocess.run([BIN, "explain", "--config", str(job.config)], capture_output=True, text=True, timeout=30).stdout
     for what in ["from 1 to 2 workers: ", "no request for 4 s", "wait at a router"]:
         assert what in story, story
