@@ -2,7 +2,9 @@
 
 import concurrent.futures
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -256,6 +258,35 @@ def check_a_job_that_scales(job):
     story = subprocess.run([BIN, "explain", "--config", str(job.config)], capture_output=True, text=True, timeout=30).stdout
     for what in ["from 1 to 2 workers: ", "no request for 4 s", "wait at a router"]:
         assert what in story, story
+
+
+SLOW = """name: drains
+model: m
+engine: {{kind: fake, fake_delay_per_token: 40ms, sequences: 16, tokens_per_sequence: 512}}
+decode: {{workers: 2}}
+router: {{listen: "127.0.0.1:0"}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
+"""
+
+
+def test_a_worker_that_is_stopped_while_it_drains_is_killed_and_its_stream_goes_on():
+    body = {"model": "m", "prompt": "hello", "max_tokens": 150, "temperature": 0, "ignore_eos": True, "stream": True}
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        job = Job(SLOW.format(folder=folder), folder).wait_ready()
+        try:
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                streams = [pool.submit(httpx.post, job.url + "/v1/completions", json=body, timeout=120) for _ in range(2)]
+                decode = {name: process for name, process in job.processes().items() if process["role"] == "decode"}
+                eventually(lambda: all(metric(process["url"], "pdjob_requests_running") == 1 for process in decode.values()), 30, "one at each")
+                assert scale(job, "decode=1", "--no-wait").returncode == 0
+                eventually(lambda: "draining" in {job.processes()[name]["state"] for name in decode}, 30, "one drains")
+                (leaving,) = [name for name in decode if job.processes()[name]["state"] == "draining"]
+                os.kill(decode[leaving]["pid"], signal.SIGSTOP)
+                first, second = (text_of(stream.result()) for stream in streams)
+            assert first == second != ""
+            eventually(lambda: leaving not in job.processes(), 30, "it is gone")
+        finally:
+            assert job.stop() == 0, job.log_tail()
 
 
 def test_a_ramp_of_load_is_followed_up_and_down_and_loses_nothing():
