@@ -131,7 +131,7 @@ class RouterProcess {
   }
 
   void tell_certificate(const char* what) {
-    constexpr int64_t kDay = 24 * 3600;
+    constexpr int64_t kDay = int64_t{24} * 3600;
     const net::CertificateFacts& facts = tls_->certificate();
     const int64_t days = (facts.not_after - loop_.unix_seconds()) / kDay;
     const std::string line = std::string("certificate ") + facts.subject + ' ' + what +
