@@ -23,8 +23,6 @@ constexpr size_t kPromptBytesPerToken = 64;
 
 constexpr std::array<std::string_view, 4> kRowFields = {"custom_id", "method", "url", "body"};
 constexpr JsonNames kRowNames{kRowFields};
-constexpr std::array<std::string_view, 1> kIdFields = {"custom_id"};
-constexpr JsonNames kIdNames{kIdFields};
 constexpr std::array<std::string_view, 5> kBodyFields = {"max_tokens", "max_completion_tokens",
                                                          "stream", "stream_options", "n"};
 constexpr JsonNames kBodyNames{kBodyFields};

@@ -76,7 +76,7 @@ std::string causes_text(std::string_view object) {
 }
 
 constexpr std::ptrdiff_t kNodesColumn = 1;
-const std::string kNoLinks =
+constexpr const char* kNoLinks =
     "no KV links: they are made when a decode worker first fetches from a prefill worker\n";
 
 // One end of a link.

@@ -78,8 +78,9 @@ std::vector<Decision> Autoscaler::step(const Observation& seen, Instant now) {
   for (size_t i = 0; i < order.size(); ++i) {
     order[i] = i;
   }
-  std::ranges::stable_sort(order, std::greater(),
-                           [&](size_t i) { return groups_[i].need / std::max(1U, groups_[i].to); });
+  std::ranges::sort(order, {}, [&](size_t i) {
+    return std::pair(-groups_[i].need / std::max(1U, groups_[i].to), i);
+  });
   for (const size_t i : order) {
     grow(i, seen, now);
   }

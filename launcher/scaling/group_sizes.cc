@@ -74,13 +74,12 @@ void GroupSizes::keep(const Job& job) {
 Status GroupSizes::check(const std::map<std::string, uint32_t>& wanted) const {
   for (const auto& [name, size] : wanted) {
     if (find(name) == nullptr) {
-      std::string known;
+      std::string why = "there is no group ";
+      why.append(name).append(": this job has ");
       for (const SizedGroup& group : groups_) {
-        known += known.empty() ? "" : ", ";
-        known += group.name;
+        why.append(&group == &groups_.front() ? "" : ", ").append(group.name);
       }
-      return Error{ErrorCode::kInvalidArgument,
-                   "there is no group " + name + ": this job has " + known};
+      return Error{ErrorCode::kInvalidArgument, why};
     }
     if (size < 1 || size > limits_.workers_per_group_max) {
       return Error{ErrorCode::kInvalidArgument, name + " can have 1 to " +

@@ -802,13 +802,22 @@ void SimWorld::doom(uint64_t how) {
   }
 }
 
+// Counts down. Returns true when it reaches zero.
+bool runs_out(auto& left) {
+  if (left == 0) {
+    return false;
+  }
+  --left;
+  return left == 0;
+}
+
 // Steps that order or learn something.
 bool SimWorld::dies_in_this_step(bool is_transition) {
-  return is_transition && doom_.steps > 0 && --doom_.steps == 0;
+  return is_transition && runs_out(doom_.steps);
 }
 
 void SimWorld::launcher_sent() {
-  if (doom_.sends > 0 && --doom_.sends == 0) {
+  if (runs_out(doom_.sends)) {
     launcher_dies();
   }
 }

@@ -22,6 +22,8 @@ struct Folder {
       std::ofstream(path / name) << name;
     }
   }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
   ~Folder() { fs::remove_all(path); }
   std::string in(const char* name) const { return (path / "in" / name).string(); }
   Result<std::string> find(const std::string& name) const {
@@ -91,19 +93,15 @@ struct WeightLoaderTest : testing::Test {
     serving = *engine::open_engine(config);
   }
   void run_until_answers(size_t count) {
-    const TimerGuard guard{
-        loop, loop.call_at(loop.now() + std::chrono::seconds(20), [this] { loop.stop(); })};
+    const net::TimerId limit =
+        loop.call_at(loop.now() + std::chrono::seconds(20), [this] { loop.stop(); });
     wanted = count;
     if (answers.size() < wanted) {
       loop.run();
     }
+    loop.cancel(limit);
     ASSERT_GE(answers.size(), count);
   }
-  struct TimerGuard {
-    net::EventLoop& loop;
-    net::TimerId timer;
-    ~TimerGuard() { loop.cancel(timer); }
-  };
 
   Folder folder;
   net::EventLoop loop;

@@ -24,6 +24,8 @@ using std::chrono::seconds;
 class AgentsDouble final : public Cluster {
  public:
   explicit AgentsDouble(std::vector<std::string>& asked) : asked_(asked) {}
+  AgentsDouble(const AgentsDouble&) = delete;
+  AgentsDouble& operator=(const AgentsDouble&) = delete;
   ~AgentsDouble() override { asked_.push_back("gone"); }
   void report_to(Handler& handler) override { handler_ = &handler; }
   std::vector<Node> nodes() const override { return {{.name = "a/0", .cluster = "a"}}; }

@@ -45,7 +45,9 @@ class Plant {
   // Advances by kStep, with so many requests per second on average.
   void advance(double requests_per_second) {
     now += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(kStep));
-    for (double due = requests_per_second * kStep; random_.unit() < due; due -= 1) {
+    double due = requests_per_second * kStep;
+    while (random_.unit() < due) {
+      due -= 1;
       arrivals_.push_back({.prompt = exponential(spec.prompt_tokens),
                            .output = std::max(1.0, exponential(spec.output_tokens)),
                            .arrived = now});
@@ -219,7 +221,7 @@ class Plant {
       const double done = std::min(left, request.prompt);
       request.prompt -= done;
       left -= done;
-      worker.totals.tokens_computed += static_cast<uint64_t>(done + 0.5);
+      worker.totals.tokens_computed += static_cast<uint64_t>(std::lround(done));
       worker.totals.busy_us += static_cast<uint64_t>(1e6 * done / spec.prefill_speed);
       if (request.prompt <= 0) {
         const double ttft = std::chrono::duration<double>(now - request.arrived).count();
