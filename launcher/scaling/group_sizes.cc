@@ -1,6 +1,7 @@
 #include "launcher/scaling/group_sizes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -140,25 +141,33 @@ std::vector<Event> GroupSizes::orders(const Job& job) const {
   if (job.state() != JobState::kReady) {
     return orders;
   }
-  std::map<std::string, int64_t> lacks;    // By group.
-  std::map<std::string, int64_t> waiting;  // They make way for a worker of the other role.
+  std::map<std::string, int64_t> lacks;  // By group.
+  std::map<std::string, std::vector<const Process*>> leaving;
+  std::map<std::string, std::vector<const Process*>> waiting;  // Of those that stay.
   for (const SizedGroup& group : groups_) {
     const std::vector<const Process*> members = members_of(group, job);
     lacks[group.name] = int64_t{group.wanted} - static_cast<int64_t>(members.size());
-    waiting[group.name] =
-        std::ranges::count_if(members, [](const Process* p) { return waits(*p); });
+    leaving[group.name] = surplus(group, job);
+    std::ranges::copy_if(members, std::back_inserter(waiting[group.name]), [&](const Process* one) {
+      return waits(*one) && std::ranges::count(leaving[group.name], one) == 0;
+    });
   }
   for (const SizedGroup& group : groups_) {
     const auto other = std::ranges::find_if(
         groups_, [&](const SizedGroup& each) { return partners(group, each); });
-    for (const Process* process : surplus(group, job)) {
-      const bool use = other != groups_.end() && lacks[other->name] + waiting[other->name] > 0;
-      if (use && can_change_role(*process)) {
-        --lacks[other->name];
-        orders.emplace_back(RoleChangeAsked{process->name, other->role});
-      } else {
+    const std::string partner = other == groups_.end() ? "" : other->name;
+    for (const Process* process : leaving[group.name]) {
+      if (!can_change_role(*process) || (lacks[partner] <= 0 && waiting[partner].empty())) {
         orders.emplace_back(RetireAsked{process->name});
+        continue;
       }
+      if (lacks[partner] > 0) {
+        --lacks[partner];
+      } else {
+        orders.emplace_back(RetireAsked{waiting[partner].back()->name});
+        waiting[partner].pop_back();
+      }
+      orders.emplace_back(RoleChangeAsked{process->name, other->role});
     }
   }
   std::set<std::string> taken;
