@@ -716,13 +716,14 @@ void Job::on(const StopAsked& event, Turn& turn) {
   stop_deadline_ = drain_deadline_ + kExitGrace;
   turn.emit(CloseDoors{});
   for (Process& process : processes_) {
-    if (process.works() && !process.drain_sent && !process.killed) {
+    if (process.awaits_drain()) {
       process.fate = Fate::kEnd;  // Its turn comes.
       continue;
     }
     supervision_.dismiss(process, Fate::kEnd, turn);
     if (process.works() && !process.killed) {
-      supervision_.drain(process, drain_deadline_, turn);  // It was to change its role, or later.
+      // It had more time, and may have been about to change its role.
+      supervision_.drain(process, drain_deadline_, turn);
     }
   }
   drain_next(turn);
@@ -733,7 +734,7 @@ void Job::drain_next(Turn& turn) {
       std::ranges::any_of(processes_, [](const Process& p) { return p.is_router() && p.alive(); });
   for (Process& process : processes_) {
     const bool first = process.is_router() || process.is_batch();
-    if (process.works() && !process.drain_sent && !process.killed && (first || !routers_alive)) {
+    if (process.awaits_drain() && (first || !routers_alive)) {
       supervision_.drain(process, drain_deadline_, turn);
     }
   }

@@ -130,6 +130,8 @@ struct Process : ProcessRecord {
   bool works() const {
     return serving() || (state == ProcessState::kDraining && !entry.engine_id.empty());
   }
+  // It works, and has not been told to finish.
+  bool awaits_drain() const { return works() && !drain_sent && !killed; }
   // It died too often, and was never ready.
   bool hopeless() const { return restart_policy.hopeless(); }
 };

@@ -112,13 +112,14 @@ bool Supervision::adopt(Process& process, Turn& turn) {
     case ProcessState::kRegistered:
       enter(process, ProcessState::kRegistered, turn);
       return false;
-    case ProcessState::kReady:
-    case ProcessState::kHung:                // Its heartbeats will tell.
+    case ProcessState::kHung:
       if (process.fate != Fate::kRestart) {  // It hung while it drained.
         kill(process, "", turn);
         enter(process, ProcessState::kDraining, turn);
         return false;
       }
+      [[fallthrough]];  // Its heartbeats will tell.
+    case ProcessState::kReady:
       process.restart_policy.became_ready();
       enter(process, ProcessState::kReady, turn);
       return false;
@@ -231,7 +232,7 @@ void Supervision::registered(Process& process, const net::Registered& message, T
 }
 
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
-  alive(process, turn);
+  record_beat(process, turn);
   process.load = message.load;
   if (process.state == ProcessState::kStarting) {
     turn.emit(Send{process.name, net::RegisterAsked{}});  // An earlier launcher knew of it.
@@ -242,11 +243,11 @@ void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn
 }
 
 void Supervision::beat_as_next(Process& process, Turn& turn) {
-  alive(process, turn);
+  record_beat(process, turn);
   turn.emit(Send{process.name, net::RegisterAsked{}});
 }
 
-void Supervision::alive(Process& process, Turn& turn) {
+void Supervision::record_beat(Process& process, Turn& turn) {
   process.heartbeats.beat(turn.now);
   process.suspected = false;
   process.next_look = kNever;

@@ -76,7 +76,7 @@ class Supervision {
   Instant due(const Process& process) const;
 
  private:
-  static void alive(Process& process, Turn& turn);
+  static void record_beat(Process& process, Turn& turn);
   void check_heartbeat(Process& process, Turn& turn);
   void check_progress(Process& process, Turn& turn);
   Duration progress_limit(const Process& process) const;

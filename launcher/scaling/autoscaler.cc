@@ -260,7 +260,7 @@ void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
   if (now - group.short_since < kUpAfter) {
     return;
   }
-  if (borrow(index, seen, now)) {
+  if (borrow(index, because, seen, now)) {
     return;
   }
   if (!sample.lack.empty()) {  // It is asked for already, and starts when a node has room.
@@ -282,9 +282,10 @@ void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
   decide(group, std::min(want, most), because, now);
 }
 
-// One at a time: the next step sees what it did. What waits is no worker: the other group drops its
-// own, and one of this group makes way.
-bool Autoscaler::borrow(size_t index, const Observation& seen, Instant now) {
+// One at a time: the next step sees what it did. A worker that waits does not count: the other
+// group drops those that it has, and one of this group makes way.
+bool Autoscaler::borrow(size_t index, const std::string& because, const Observation& seen,
+                        Instant now) {
   Group& group = groups_[index];
   Group* const other = partner_of(index);
   const uint32_t to = group.to + (seen.groups[index].waiting > 0 ? 0 : 1);
@@ -311,7 +312,7 @@ bool Autoscaler::borrow(size_t index, const Observation& seen, Instant now) {
   regret(group, now);
   decide(*other, there - 1, "gives a worker to " + group.facts.name, now);
   other->shrank = now;
-  decide(group, to, "takes a worker of " + other->facts.name + ": " + group.because, now);
+  decide(group, to, "takes a worker of " + other->facts.name + ": " + because, now);
   return true;
 }
 

@@ -7,9 +7,9 @@
 // workers at a time; never while others come or go. A group that had to grow again soon after it
 // shrank waits longer the next time, so that it does not flap.
 // A group that lacks a worker takes one that the model's other group can spare, before a new one is
-// asked for, and also if one was asked for and has no place. A worker without a place keeps nobody
-// from shrinking or lending. Without requests, all workers may end; requests that wait at a router
-// bring them back.
+// asked for, and also if one was asked for and has no place. Groups shrink and lend although one of
+// their workers waits for a place. Without requests, all workers may end; requests that wait at a
+// router bring them back.
 //
 // Bounds, budget and ratio are kept by each decision. Pure.
 #pragma once
@@ -95,7 +95,7 @@ class Autoscaler {
   bool settled(const Group& group, const GroupSample& sample, Duration quiet, Instant now) const;
 
   void grow(size_t index, const Observation& seen, Instant now);
-  bool borrow(size_t index, const Observation& seen, Instant now);
+  bool borrow(size_t index, const std::string& because, const Observation& seen, Instant now);
   void shrink(size_t index, const Observation& seen, Instant now);
   void wake_or_sleep(const Observation& seen, Instant now);
   // The most workers that bounds, budget and ratio allow this group, given the others' sizes.

@@ -186,17 +186,22 @@ void GroupModel::missed_ttft() {
   prompts_missed_ = prompts_missed_ > 0 ? std::min(prompts_missed_, each) : each;
 }
 
+GroupModel::Need GroupModel::for_ttft_by_misses(const Shape& shape) const {
+  if (prompts_missed_ <= 0) {
+    return {};
+  }
+  return {shape.prompts / (prompts_missed_ * shape.ease),
+          text("%.2f prompts a second; a worker missed ttft with %.2f a second", shape.prompts,
+               prompts_missed_)};
+}
+
 GroupModel::Need GroupModel::for_ttft(const Shape& shape) const {
   const double target = in_seconds(target_.ttft) * shape.ease;
   if (target <= 0) {
     return {};
   }
   if (speed_ <= 0) {
-    return prompts_missed_ <= 0
-               ? Need{}
-               : Need{shape.prompts / (prompts_missed_ * shape.ease),
-                      text("%.2f prompts a second; a worker missed ttft with %.2f a second",
-                           shape.prompts, prompts_missed_)};
+    return for_ttft_by_misses(shape);
   }
   const double alone = prompt_tokens_ / speed_;
   const double load = std::clamp(1 - alone / target, kLoadMin, kLoadMax);

@@ -108,6 +108,7 @@ class GroupModel {
   Mean mean(uint64_t Sums::* sum, uint64_t Sums::* count) const;
   Need need_of(const Shape& shape) const;
   Need for_ttft(const Shape& shape) const;
+  Need for_ttft_by_misses(const Shape& shape) const;  // While the speed is unknown.
   Need for_itl(const Shape& shape) const;
   Need for_kv(const Shape& shape) const;
 

@@ -233,7 +233,7 @@ class OpenaiApi final : public net::HttpHandler {
   void finish(Exchange& exchange);
   // Removes the exchange and cancels its running generations.
   void drop(ExchangeKey key);
-  // Of the engine, or of the helper thread that has stood still for longer.
+  // How long the engine stands still, or a helper thread that does so for longer.
   Standstill standstill();
 
   const OpenaiApiOptions options_;

@@ -273,6 +273,15 @@ TEST_F(SupervisionTest, AnEngineThatHangsIsKilledWhileItDrainsToo) {
   EXPECT_EQ(process_.state, ProcessState::kWaiting) << "its fate still holds";
 }
 
+// Its launcher died before its turn came.
+TEST_F(SupervisionTest, AWorkerThatServedWhileItsJobStoppedIsNotKilledByTheNextLauncher) {
+  prove_it();
+  process_.fate = Fate::kEnd;
+  EXPECT_FALSE(supervision_.adopt(process_, turn_));
+  EXPECT_FALSE(process_.killed);
+  EXPECT_EQ(process_.state, ProcessState::kReady);
+}
+
 TEST_F(SupervisionTest, AHungWorkerThatWasToLeaveIsKilledByTheNextLauncher) {
   prove_it();
   supervision_.dismiss(process_, Fate::kEnd, turn_);
