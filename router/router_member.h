@@ -2,7 +2,7 @@
 // reports its load, and it drains. Loop-bound.
 //
 // A crash ends connections, and the core blames the requests on them. So a report of a crash waits
-// until the loop has read those ends.
+// until the loop has read those ends, and ends the legs that would connect again.
 #pragma once
 
 #include <cstddef>

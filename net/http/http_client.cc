@@ -111,6 +111,7 @@ class HttpClientOverEpoll final : public HttpClient,
   void attach(CallId id, Call& call, ClientConnection& connection);
   void fail(CallId id, const Error& error);
   void fail_soon(CallId id, Error error);
+  void close_idle(const HttpAddress& address);
   void remove_idle(ClientConnection& connection);
   void turn_soon();
   void on_turn_end() override;
@@ -350,6 +351,24 @@ void HttpClientOverEpoll::resume(CallId id) {
 }
 
 void HttpClientOverEpoll::forget(const HttpAddress& address) {
+  close_idle(address);
+  std::vector<CallId> waiting;
+  for (const auto& [id, call] : calls_) {
+    if (call.to == address && call.awaited == Awaited::kConnection) {
+      waiting.push_back(id);
+    }
+  }
+  std::ranges::sort(waiting);
+  for (const CallId id : waiting) {
+    Call* const call = find(id);
+    if (call != nullptr && call->connection != nullptr) {
+      call->connection->close();
+    }
+    fail(id, {ErrorCode::kUnavailable, address.to_string() + " is gone"});
+  }
+}
+
+void HttpClientOverEpoll::close_idle(const HttpAddress& address) {
   resolved_.erase(address);
   if (const auto pool = idle_.extract(address)) {
     for (ClientConnection* connection : pool.mapped()) {
@@ -455,7 +474,7 @@ void HttpClientOverEpoll::on_failed(ClientConnection& connection, const Error& e
   call->reached = call->reached || !connection.nothing_sent();
   // If the other end died, the idle connections are dead, too, although their ends may come later.
   // A call on one of them would look as if it had reached that process.
-  forget(failed.address);
+  close_idle(failed.address);
   if (call->replaceable && !connection.reply_started()) {
     connect(id, *call);
   } else if (call->awaited == Awaited::kConnection) {

@@ -93,7 +93,8 @@ class HttpClient {
   // Valid during on_error(): true if bytes of the request were sent, so that the other end may have
   // received it.
   virtual bool reached() const = 0;
-  // Closes idle connections to a worker that is gone.
+  // The process at this address is gone. Closes idle connections to it, and ends the calls that
+  // still wait for one, with kUnavailable. Calls their handlers before it returns.
   virtual void forget(const HttpAddress& address) = 0;
 };
 

@@ -199,7 +199,14 @@ std::optional<openai::ApiError> Router::refusal_of_model(const std::string& mode
 }
 
 void Router::place(Request& request, Turn& turn) {
-  if (const auto choice = choose(request, turn.now)) {
+  // After its last attempt a suspect waits for the word all the same: "retry later" (503) would let
+  // a killer kill again.
+  if (!may_try_again(request) && !awaits_word(request, turn.now)) {
+    refuse(request,
+           {ErrorCode::kUnavailable,
+            "no worker could serve the request; the last one failed: " + request.last_failure},
+           turn);
+  } else if (const auto choice = choose(request, turn.now)) {
     send(request, *choice, turn);
   } else {
     enqueue(request, turn);
@@ -213,8 +220,10 @@ void Router::place_queued(size_t failures_max, Turn& turn) {
     for (Request* request = next_queued(model, {});
          request != nullptr && failures < failures_max;) {
       const QueuePlace queue_place = request->queue_place;
+      const RequestId id = request->id;
       place(*request, turn);
-      if (request->state == State::kQueued) {
+      request = find(id);
+      if (request != nullptr && request->state == State::kQueued) {
         const bool as_others = !request->facts.pinned() && request->failed.empty();
         // A suspect that waits for a worker of its own tells nothing about the others.
         const size_t failure = is_suspect(*request, turn.now) ? 0 : 1;
@@ -764,19 +773,15 @@ void Router::continue_elsewhere(Request& request, WorkerId worker, Turn& turn) {
   place(request, turn);
 }
 
-// Tries another pair, now or when there is one. Requires: no reply of this attempt can be relayed.
+// Tries another pair, now or when there is one. After the last attempt, the request is refused.
+// Requires: no reply of this attempt can be relayed.
 void Router::retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,
                    Turn& turn) {
   cancel_legs(request, turn);
-  if (!may_try_again(request)) {
-    refuse(
-        request,
-        {ErrorCode::kUnavailable, "no worker could serve the request; the last one failed: " + why},
-        turn);
-    return;
-  }
   request.last_failure = why;
-  turn.effects.emplace_back(Retried{request.id, reason, worker});
+  if (may_try_again(request)) {
+    turn.effects.emplace_back(Retried{request.id, reason, worker});
+  }
   place(request, turn);
 }
 

@@ -29,7 +29,7 @@
 // loss ends the request with 422 (`request_kills_workers`), or cuts its stream. Two workers that a
 // hedged request lost at once are one loss: it may have had the same neighbour at both. The
 // launcher's report comes later than the end of a connection. The router waits for it only before a
-// third worker gets the request.
+// third worker gets the request, or before the last attempt ends with 503, which asks for more.
 //
 // - After the first loss, the router retries at once.
 // - After the second, it waits for the report, at most kLossWordWait.

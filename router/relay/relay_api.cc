@@ -667,6 +667,18 @@ void RelayApi::on_error(net::CallId call, const Error& error) {
   }
 }
 
+void RelayApi::end_connecting_legs(const std::vector<net::Departure>& left) {
+  std::vector<net::HttpAddress> gone;
+  for (const auto& [id, worker] : core_.workers().all()) {
+    if (std::ranges::find(left, worker.entry.engine_id, &net::Departure::engine_id) != left.end()) {
+      gone.push_back({worker.entry.host, worker.entry.port});
+    }
+  }
+  for (const net::HttpAddress& address : gone) {
+    client_->forget(address);
+  }
+}
+
 RelayApi::Leg RelayApi::take_leg(net::CallId call, std::string_view error) {
   const auto row = legs_.find(call);
   PDJOB_CHECK(row != legs_.end(), call);

@@ -24,6 +24,7 @@ class Recorder final : public HttpCallHandler {
   std::function<void(CallId)> when_head;
   std::function<void(CallId)> when_body;
   std::function<void(CallId)> when_ended;
+  std::function<void()> when_error;
 
   bool over() const { return ended || error.has_value(); }
 
@@ -53,6 +54,9 @@ class Recorder final : public HttpCallHandler {
   void on_error(CallId, const Error& failure) override {
     EXPECT_FALSE(over());
     error = failure;
+    if (when_error) {
+      when_error();
+    }
   }
 };
 
@@ -295,6 +299,28 @@ TEST_F(HttpClientTest, TrustsNoIdleConnectionOfAServerThatBrokeOff) {
   ASSERT_TRUE(finished(broken));
   ASSERT_TRUE(broken.error);
   EXPECT_TRUE(server.wait_for_end(answered));
+}
+
+// Its request was received, and may be why that process is gone.
+TEST_F(HttpClientTest, EndsACallThatConnectsAnewToAProcessThatIsGone) {
+  warm_up();
+  bool reached = false;
+  Recorder recorder;
+  recorder.when_error = [&] { reached = client->reached(); };
+  client->start({.to = server.address(), .body = "again"}, recorder);
+  ASSERT_TRUE(server.wait_for(0, "again"));
+  server.close(0);
+  // In the turn that reads the end of the first connection, before that of the second is known.
+  loop.call_at(loop.now(), [&] {
+    EXPECT_FALSE(recorder.over());
+    client->forget(server.address());
+    EXPECT_TRUE(recorder.over());
+    loop.stop();
+  });
+  loop.run();
+  ASSERT_TRUE(recorder.error.has_value());
+  EXPECT_EQ(recorder.error->code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(reached);
 }
 
 TEST_F(HttpClientTest, NeverSendsAgainAfterAReplyByte) {

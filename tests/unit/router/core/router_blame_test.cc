@@ -176,6 +176,44 @@ TEST_F(BlameTest, TheWordOnTheSecondLossIsNotWaitedForLong) {
   EXPECT_TRUE(blames.empty());
 }
 
+// A 503 says "try later": the client would send the killer again.
+TEST_F(BlameTest, TheWordOnTheSecondLossIsAwaitedThoughNoAttemptIsLeft) {
+  config.attempts = 2;
+  start_workers({"a", "b", "c"});
+  arrive(1);
+  lose(place_of(1), LossCause::kCrash);
+  const std::string second = place_of(1);
+  break_worker(second);
+  EXPECT_FALSE(refused.contains(1));
+  EXPECT_EQ(place_of(1), "waits");
+  tell(second, LossCause::kCrash);
+  ASSERT_TRUE(refused.contains(1));
+  EXPECT_EQ(refused.at(1).status, 422);
+}
+
+TEST_F(BlameTest, WhoAwaitsTheWordGetsNoAttemptBeyondTheLast) {
+  config.attempts = 2;
+  for (const bool told : {true, false}) {
+    made.reset();
+    refused.clear();
+    members.clear();
+    start_workers({"a", "b", "c"});
+    arrive(1);
+    lose(place_of(1), LossCause::kCrash);
+    const std::string second = place_of(1);
+    break_worker(second);
+    ASSERT_EQ(place_of(1), "waits");
+    if (told) {
+      tell(second, LossCause::kOutside);
+    } else {
+      pass(limits::kLossWordWait);
+    }
+    ASSERT_TRUE(refused.contains(1)) << told;
+    EXPECT_EQ(refused.at(1).status, 503) << told;
+    EXPECT_EQ(router().requests_alive(), 0U);
+  }
+}
+
 TEST_F(BlameTest, AWordThatComesLateIsOneOfSomethingElse) {
   config.attempts = 10;
   start_workers({"a", "b", "c"});
