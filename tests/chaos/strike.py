@@ -18,7 +18,7 @@ class Strike:
     name: str = ""
     at: float = 0.0  # Monotonic.
     until: float = 0.0  # The next fault began, or the run ended.
-    peer_at_hand: bool = False  # Another ready process of this role, and nobody else was hurt.
+    peer_at_hand: bool = False  # Another ready process of this role, and nobody else was hurt until all was well.
     replaced: bool = False  # A new process took its place.
     outlived: bool = False  # It was stopped for all the time that the plan allows, and nobody replaced it.
     well_at: float = 0.0  # All were ready again, monotonic.
@@ -64,6 +64,8 @@ class Striker:
             self.strikes[-1].until = time.monotonic()
         strike.name = target.name if target else "nobody"
         strike.peer_at_hand = alone and len(targets) > 1
+        for earlier in self.strikes:
+            earlier.peer_at_hand = earlier.peer_at_hand and (earlier.well_at > 0 or not target)
         strike.before = self.job.pids()
         self.strikes.append(strike)
         strike.at = time.monotonic()

@@ -12,7 +12,7 @@ import chaos  # noqa: E402
 import plan  # noqa: E402
 import report  # noqa: E402
 from load import Asked  # noqa: E402
-from strike import Strike  # noqa: E402
+from strike import Strike, Striker  # noqa: E402
 
 DECK = {
     ("prefill", "kill"): 1,
@@ -72,6 +72,44 @@ def asked(outcome, begun=10.0, ended=11.0, **more):
 )
 def test_only_requests_whose_router_died_are_counted_apart(strike, request_, verdict):
     assert report.judge([request_], [strike])[verdict] == [request_]
+
+
+class TargetDouble:
+    def __init__(self, role, name):
+        self.role, self.name = role, name
+
+    def stop(self):
+        pass
+
+    def signal(self, number):
+        pass
+
+    def alive(self):
+        return False
+
+    def close(self):
+        pass
+
+
+class JobDouble:
+    def targets(self, role):
+        return [TargetDouble(role, f"{role}-{number}") for number in range(2)]
+
+    def pids(self):
+        return {}
+
+    def wait_well(self, seconds, replaced):
+        return True
+
+
+def test_a_fault_has_a_peer_at_hand_only_if_nobody_else_is_hurt_until_all_is_well():
+    def kill(role, pick, hurried=False):
+        return plan.Fault(role, "kill", pick, seconds=0.0, restart=0.0, before=0.0, hurried=hurried)
+
+    striker = Striker(JobDouble())
+    faults = [kill("decode", 0.0), kill("decode", 0.9, hurried=True), kill("decode", 0.0), kill("prefill", 0.0)]
+    striker.run(faults, lambda: False, lambda strike: None)
+    assert [strike.peer_at_hand for strike in striker.strikes] == [False, False, True, True]
 
 
 def test_recovery_is_the_time_from_the_fault_to_the_next_token_of_a_stream_that_was_there():
