@@ -111,7 +111,7 @@ void RouterMember::take(const net::Membership& membership) {
 
 void RouterMember::apply() {
   for (; !told_.empty(); told_.pop_front()) {
-    api_.relay().end_connecting_legs(told_.front().change.left);
+    api_.relay().end_reconnecting_legs(told_.front().change.left);
     api_.relay().submit(std::move(told_.front().change));
     if (!std::exchange(accepting_, true) && !member_->draining()) {
       api_.server().start_accepting();

@@ -79,6 +79,7 @@ class HttpClientOverEpoll final : public HttpClient,
   void resume(CallId id) override;
   bool reached() const override { return reached_; }
   void forget(const HttpAddress& address) override;
+  void end_reconnecting(const HttpAddress& address) override;
 
  private:
   struct Connection {
@@ -110,8 +111,8 @@ class HttpClientOverEpoll final : public HttpClient,
   }
   void attach(CallId id, Call& call, ClientConnection& connection);
   void fail(CallId id, const Error& error);
+  void cut(CallId id, const Error& error);
   void fail_soon(CallId id, Error error);
-  void close_idle(const HttpAddress& address);
   void remove_idle(ClientConnection& connection);
   void turn_soon();
   void on_turn_end() override;
@@ -351,29 +352,24 @@ void HttpClientOverEpoll::resume(CallId id) {
 }
 
 void HttpClientOverEpoll::forget(const HttpAddress& address) {
-  close_idle(address);
-  std::vector<CallId> waiting;
-  for (const auto& [id, call] : calls_) {
-    if (call.to == address && call.awaited == Awaited::kConnection) {
-      waiting.push_back(id);
-    }
-  }
-  std::ranges::sort(waiting);
-  for (const CallId id : waiting) {
-    Call* const call = find(id);
-    if (call != nullptr && call->connection != nullptr) {
-      call->connection->close();
-    }
-    fail(id, {ErrorCode::kUnavailable, address.to_string() + " is gone"});
-  }
-}
-
-void HttpClientOverEpoll::close_idle(const HttpAddress& address) {
   resolved_.erase(address);
   if (const auto pool = idle_.extract(address)) {
     for (ClientConnection* connection : pool.mapped()) {
       connection->close();
     }
+  }
+}
+
+void HttpClientOverEpoll::end_reconnecting(const HttpAddress& address) {
+  std::vector<CallId> reconnecting;
+  for (const auto& [id, call] : calls_) {
+    if (call.to == address && call.reached && call.awaited == Awaited::kConnection) {
+      reconnecting.push_back(id);
+    }
+  }
+  std::ranges::sort(reconnecting);
+  for (const CallId id : reconnecting) {
+    cut(id, {ErrorCode::kUnavailable, address.to_string() + " is gone"});
   }
 }
 
@@ -387,6 +383,16 @@ void HttpClientOverEpoll::fail(CallId id, const Error& error) {
     reached_ = call.mapped().reached;
     call.mapped().handler.on_error(id, error);
   }
+}
+
+// Ends a call that its connection would go on with. Ignores calls that have ended.
+void HttpClientOverEpoll::cut(CallId id, const Error& error) {
+  Call* const call = find(id);
+  if (call != nullptr && call->connection != nullptr) {
+    call->reached = call->reached || !call->connection->nothing_sent();
+    call->connection->close();
+  }
+  fail(id, error);
 }
 
 void HttpClientOverEpoll::fail_soon(CallId id, Error error) {
@@ -474,7 +480,7 @@ void HttpClientOverEpoll::on_failed(ClientConnection& connection, const Error& e
   call->reached = call->reached || !connection.nothing_sent();
   // If the other end died, the idle connections are dead, too, although their ends may come later.
   // A call on one of them would look as if it had reached that process.
-  close_idle(failed.address);
+  forget(failed.address);
   if (call->replaceable && !connection.reply_started()) {
     connect(id, *call);
   } else if (call->awaited == Awaited::kConnection) {
@@ -533,16 +539,9 @@ void HttpClientOverEpoll::sweep() {
   }
   std::ranges::sort(late);
   for (const CallId id : late) {
-    if (auto call = calls_.extract(id)) {
-      reached_ = call.mapped().reached;
-      if (ClientConnection* connection = call.mapped().connection) {
-        reached_ = reached_ || !connection->nothing_sent();
-        connection->close();
-      }
-      call.mapped().handler.on_error(
-          id, {ErrorCode::kTimeout, std::string("timeout while waiting for the ") +
-                                        to_string(call.mapped().awaited) +
-                                        call.mapped().to.to_string()});
+    if (const Call* const call = find(id)) {
+      cut(id, {ErrorCode::kTimeout, std::string("timeout while waiting for the ") +
+                                        to_string(call->awaited) + call->to.to_string()});
     }
   }
   // In the order in which they were made: that of pointers differs from run to run.

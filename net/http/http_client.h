@@ -93,9 +93,11 @@ class HttpClient {
   // Valid during on_error(): true if bytes of the request were sent, so that the other end may have
   // received it.
   virtual bool reached() const = 0;
-  // The process at this address is gone. Closes idle connections to it, and ends the calls that
-  // still wait for one, with kUnavailable. Calls their handlers before it returns.
+  // Closes idle connections to a worker that is gone.
   virtual void forget(const HttpAddress& address) = 0;
+  // The process at this address is gone. Ends the calls that had reached it, and wait for the
+  // connection that replaces theirs, with kUnavailable. Calls their handlers before it returns.
+  virtual void end_reconnecting(const HttpAddress& address) = 0;
 };
 
 // The reply of fetch(): its body is decoded, and at most `body_bytes_max` long. total_timeout is at

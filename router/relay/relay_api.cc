@@ -667,15 +667,12 @@ void RelayApi::on_error(net::CallId call, const Error& error) {
   }
 }
 
-void RelayApi::end_connecting_legs(const std::vector<net::Departure>& left) {
-  std::vector<net::HttpAddress> gone;
-  for (const auto& [id, worker] : core_.workers().all()) {
-    if (std::ranges::find(left, worker.entry.engine_id, &net::Departure::engine_id) != left.end()) {
-      gone.push_back({worker.entry.host, worker.entry.port});
+void RelayApi::end_reconnecting_legs(const std::vector<net::Departure>& left) {
+  for (const net::Departure& gone : left) {
+    const Worker* worker = core_.workers().find(gone.name);
+    if (worker != nullptr && worker->entry.engine_id == gone.engine_id) {
+      client_->end_reconnecting({worker->entry.host, worker->entry.port});
     }
-  }
-  for (const net::HttpAddress& address : gone) {
-    client_->forget(address);
   }
 }
 

@@ -69,9 +69,8 @@ class RelayApi final : public net::HttpCallHandler {
   void client_writable(RequestId id);
 
   void submit(RouterEvent event) { runner_.submit(std::move(event)); }
-  // These workers are gone. Ends the legs that wait for a connection to one: it may be their
-  // second, and the first one broke when the worker crashed.
-  void end_connecting_legs(const std::vector<net::Departure>& left);
+  // These workers are gone. Ends the legs that one of them broke, and that would connect again.
+  void end_reconnecting_legs(const std::vector<net::Departure>& left);
   void on_workers_changed(std::function<void()> then) {
     on_workers_changed_.push_back(std::move(then));
   }

@@ -17,7 +17,6 @@ class Strike:
     kind: str
     name: str = ""
     at: float = 0.0  # Monotonic.
-    until: float = 0.0  # The next fault began, or the run ended.
     peer_at_hand: bool = False  # Another ready process of this role, and nobody else was hurt until all was well.
     replaced: bool = False  # A new process took its place.
     outlived: bool = False  # It was stopped for all the time that the plan allows, and nobody replaced it.
@@ -60,12 +59,11 @@ class Striker:
         if not targets and fault.role != "nobody":
             return  # Nobody is left to hurt: the fault before is not over.
         target = targets[int(fault.pick * len(targets))] if targets else None
-        if self.strikes:
-            self.strikes[-1].until = time.monotonic()
         strike.name = target.name if target else "nobody"
         strike.peer_at_hand = alone and len(targets) > 1
-        for earlier in self.strikes:
-            earlier.peer_at_hand = earlier.peer_at_hand and (earlier.well_at > 0 or not target)
+        if target:
+            for earlier in self.strikes:
+                earlier.peer_at_hand = earlier.peer_at_hand and earlier.well_at > 0
         strike.before = self.job.pids()
         self.strikes.append(strike)
         strike.at = time.monotonic()
@@ -86,7 +84,6 @@ class Striker:
             if not strike.well_at:
                 strike.replaced = self._replaced(strike) and (strike.kind in ("kill", "stop") or not self._hurt_again(strike))
                 strike.well_at = time.monotonic()
-                strike.until = strike.until or strike.well_at
                 on_end(strike)
         return well
 

@@ -16,7 +16,7 @@ namespace {
 
 using net::run_until;
 
-constexpr std::string_view kWhole = R"({"model":"m","prompt":"a quiet prompt","max_tokens":3})";
+constexpr std::string_view kQuiet = R"({"model":"m","prompt":"a quiet prompt","max_tokens":3})";
 constexpr std::string_view kKiller = R"({"model":"m","prompt":"crash","max_tokens":3})";
 
 // Answers all requests but the killer.
@@ -90,7 +90,7 @@ TEST_F(RouterMemberTest, BlamesAKillerThoughTheCrashIsToldWhileItsCallConnectsAg
   FakeWorker first(loop, "a");
   FakeWorker second(loop, "b");
   tell({&first});
-  ASSERT_TRUE(ask(kWhole)->wait_for("200 OK"));
+  ASSERT_TRUE(ask(kQuiet)->wait_for("200 OK"));
   const auto killer = ask(kKiller);
   ASSERT_TRUE(run_until(loop, [&] { return first.has_killer; }));
 

@@ -313,7 +313,7 @@ TEST_F(HttpClientTest, EndsACallThatConnectsAnewToAProcessThatIsGone) {
   // In the turn that reads the end of the first connection, before that of the second is known.
   loop.call_at(loop.now(), [&] {
     EXPECT_FALSE(recorder.over());
-    client->forget(server.address());
+    client->end_reconnecting(server.address());
     EXPECT_TRUE(recorder.over());
     loop.stop();
   });
@@ -321,6 +321,19 @@ TEST_F(HttpClientTest, EndsACallThatConnectsAnewToAProcessThatIsGone) {
   ASSERT_TRUE(recorder.error.has_value());
   EXPECT_EQ(recorder.error->code, ErrorCode::kUnavailable);
   EXPECT_TRUE(reached);
+}
+
+// A call whose bytes never left is no evidence: whoever started it sends it elsewhere.
+TEST_F(HttpClientTest, LeavesACallThatConnectsForTheFirstTimeToItsOwnEnd) {
+  Recorder recorder;
+  client->start(get(), recorder);
+  client->end_reconnecting(server.address());
+  EXPECT_FALSE(recorder.over());
+  ASSERT_TRUE(server.accept());
+  ASSERT_TRUE(server.wait_for(0, "\r\n\r\n"));
+  server.send(0, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(finished(recorder));
+  EXPECT_TRUE(recorder.ended);
 }
 
 TEST_F(HttpClientTest, NeverSendsAgainAfterAReplyByte) {
