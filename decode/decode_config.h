@@ -7,10 +7,15 @@
 
 namespace pdjob::decode {
 
+// A GPU computes short chunks no faster than long ones. A CPU does, so its decode workers take
+// short ones, which hold the streams up less (docs/measurements/serving.md).
+inline constexpr uint32_t kLongChunk = 128;
+inline constexpr uint32_t kShortChunk = 48;
+
 struct DecodeConfig {
   // Tokens per step of prompts computed here. Bounds what they add to the inter-token latency of
-  // all requests. While no request decodes, a step has up to four times as many.
-  uint32_t local_chunk_tokens = 128;
+  // all requests. While no request decodes, a step has up to four times as many. 0: kLongChunk.
+  uint32_t local_chunk_tokens = 0;
   uint32_t requests_queued = 256;  // Further requests get 503.
   // Free sequences keep the rows of their prompts (worker/core/prompt_cache.h).
   bool prefix_cache = true;

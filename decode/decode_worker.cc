@@ -11,14 +11,18 @@ namespace {
 // stream may come while it runs.
 constexpr uint32_t kAlone = 4;
 
+uint32_t chunk_of(const DecodeConfig& config) {
+  return config.local_chunk_tokens == 0 ? kLongChunk : config.local_chunk_tokens;
+}
+
 }  // namespace
 
 DecodeWorker::DecodeWorker(const DecodeConfig& config, const worker::EngineSize& engine)
     : engine_(engine),
       queue_("decode worker", config.requests_queued, engine.sequences),
       batcher_({.engine = engine,
-                .prompt_tokens_per_step = config.local_chunk_tokens,
-                .prompt_tokens_alone = kAlone * config.local_chunk_tokens,
+                .prompt_tokens_per_step = chunk_of(config),
+                .prompt_tokens_alone = kAlone * chunk_of(config),
                 .prefix_cache = config.prefix_cache,
                 .order = worker::PromptCache::Order::kLowestFirst}) {}
 

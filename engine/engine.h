@@ -140,6 +140,16 @@ struct StepItem {
   EveryToken every = EveryToken::kNothing;
 };
 
+// How an engine uses threads that other engines lend.
+struct LendingReport {
+  // The last step used some, so its time says little.
+  bool borrowed = false;
+  // The last step could have, but they did not pay lately: other programs use the cores.
+  bool rests = false;
+  uint64_t steps = 0;        // That used some.
+  uint64_t rests_begun = 0;  // Times that borrowing was given up for a while.
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -156,8 +166,7 @@ class Engine {
   // A step in which an item has `every` has at most limits::kReadTokensPerStep tokens, beside one
   // for each sequence.
   virtual Status step(std::span<const StepItem> items) = 0;
-  // Whether the last step computed with threads that other engines lent, so its time says little.
-  virtual bool borrowed() const { return false; }
+  virtual LendingReport lending() const { return {}; }
   // Returns the logits of `sequence` from the last step. Requires: its item had wants_logits. Valid
   // until the next step.
   virtual std::span<const float> logits(SequenceId sequence) const = 0;

@@ -4,7 +4,6 @@
 #include <array>
 #include <filesystem>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -15,25 +14,19 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/os/real_clock.h"
 #include "engine/gpu_kv.h"
 #include "engine/kernels/cpu_kernels.h"
 #include "engine/kv_spans.h"
+#include "engine/llama_threads.h"
 #include "engine/llama_vocabulary.h"
 #include "engine/model_facts.h"
 #include "engine/shared_kv.h"
-#include "engine/threads/thread_board.h"
 
 namespace pdjob::engine {
 namespace {
 
 static_assert(std::is_same_v<Token, llama_token>);
 
-// How long ggml's threads spin for the next graph before they sleep: about a millisecond, the gap
-// between two steps of a busy engine.
-constexpr uint32_t kThreadPolling = 1;
-// Helpers that spin would take a core from the engine that it was borrowed from.
-constexpr uint32_t kNoPolling = 0;
 constexpr uint32_t kProbeTokens = 256;
 constexpr int32_t kAllLayers = -1;
 
@@ -43,12 +36,8 @@ struct FreeModel {
 struct FreeContext {
   void operator()(llama_context* context) const { llama_free(context); }
 };
-struct FreeThreads {
-  void operator()(ggml_threadpool* threads) const { free_cpu_threads(threads); }
-};
 using ModelPtr = std::unique_ptr<llama_model, FreeModel>;
 using ContextPtr = std::unique_ptr<llama_context, FreeContext>;
-using ThreadsPtr = std::unique_ptr<ggml_threadpool, FreeThreads>;
 
 // A llama_batch for up to `capacity` tokens of one sequence each, made once.
 class Batch {
@@ -242,7 +231,7 @@ class LlamaEngine final : public Engine {
   }
 
   Status step(std::span<const StepItem> items) override;
-  bool borrowed() const override { return borrowed_; }
+  LendingReport lending() const override { return threads_.lending(); }
   std::span<const float> logits(SequenceId sequence) const override;
   std::span<const float> logits_at(SequenceId sequence, uint32_t index) const override;
   std::span<const float> hidden_at(SequenceId sequence, uint32_t index) const override;
@@ -258,15 +247,13 @@ class LlamaEngine final : public Engine {
         layout_(std::move(layout)),
         model_(std::move(model)),
         vocabulary_(std::make_unique<LlamaVocabulary>(model_.get())),
+        threads_(config_),
         lengths_(config_.sequences, 0),
         outputs_(config_.sequences, kNoOutput),
         every_(config_.sequences),
         batch_(config_.batch_tokens) {}
 
   Status make_threads_and_context(ggml_backend_dev_t gpu);
-  void join_board();
-  ThreadsPtr make_threads(uint32_t count) const;
-  void use_threads(uint32_t count);
   Status find_windows();
   Status share_windows();
   Status warm_up();
@@ -289,12 +276,7 @@ class LlamaEngine final : public Engine {
   std::unique_ptr<LlamaVocabulary> vocabulary_;
   std::vector<SealedMemory> shared_;
   std::unique_ptr<GpuKv> gpu_kv_;     // Only with config_.gpu.
-  std::optional<ThreadBoard> board_;  // Only if it borrows threads.
-  // The library still pauses the threads that it used last when it gets others, so those live on.
-  ThreadsPtr threads_before_;
-  ThreadsPtr threads_;
-  uint32_t threads_made_ = 0;  // Of threads_.
-  bool borrowed_ = false;
+  LlamaThreads threads_;
   ContextPtr context_;
   std::vector<KvRegion> regions_;
   std::vector<uint32_t> lengths_;
@@ -333,12 +315,6 @@ Result<std::unique_ptr<Engine>> LlamaEngine::open(EngineConfig config) {
 }
 
 Status LlamaEngine::make_threads_and_context(ggml_backend_dev_t gpu) {
-  join_board();
-  threads_ = make_threads(config_.threads);
-  threads_made_ = config_.threads;
-  if (threads_ == nullptr) {
-    return Error{ErrorCode::kUnavailable, "cannot start the engine's threads"};
-  }
   const llama_context_params params = context_params(
       config_, {config_.sequences, config_.tokens_per_sequence, config_.batch_tokens});
   if (config_.gpu) {
@@ -356,40 +332,7 @@ Status LlamaEngine::make_threads_and_context(ggml_backend_dev_t gpu) {
     PDJOB_TRY(context_, make_context(*model_, params));
   }
   PDJOB_CHECK(llama_n_ctx_seq(context_.get()) == config_.tokens_per_sequence);
-  llama_attach_threadpool(context_.get(), threads_.get(), threads_.get());
-  return ok();
-}
-
-void LlamaEngine::join_board() {
-  if (config_.threads_fd < 0) {
-    return;
-  }
-  auto joined = ThreadBoard::join(std::exchange(config_.threads_fd, -1), config_.threads);
-  if (joined) {
-    board_ = std::move(*joined);
-  } else {
-    log::warn("this engine computes with its own threads only: " + joined.error().message);
-  }
-}
-
-ThreadsPtr LlamaEngine::make_threads(uint32_t count) const {
-  return ThreadsPtr(new_cpu_threads(count, board_ ? kNoPolling : kThreadPolling));
-}
-
-// More threads are made the first time that a step may use them.
-void LlamaEngine::use_threads(uint32_t count) {
-  if (count > threads_made_) {
-    ThreadsPtr more = make_threads(count);
-    if (more == nullptr) {
-      count = threads_made_;
-    } else {
-      threads_before_ = std::exchange(threads_, std::move(more));
-      threads_made_ = count;
-      llama_attach_threadpool(context_.get(), threads_.get(), threads_.get());
-    }
-  }
-  const auto threads = static_cast<int32_t>(count);
-  llama_set_n_threads(context_.get(), threads, threads);
+  return threads_.attach(*context_);
 }
 
 // Places a row in each sequence to find where its windows begin.
@@ -474,17 +417,11 @@ Status LlamaEngine::fill_batch(std::span<const StepItem> items) {
 
 Status LlamaEngine::step(std::span<const StepItem> items) {
   PDJOB_TRY_STATUS(fill_batch(items));
-  if (board_) {
-    const uint32_t threads = board_->begin_step(real_now());
-    borrowed_ = threads > config_.threads;
-    use_threads(threads);
-  }
+  threads_.begin_step();
   const int32_t code = llama_decode(context_.get(), batch_.inner());
   // A GPU may still be computing. The rows must be final, because a transfer may move them at once.
   llama_synchronize(context_.get());
-  if (board_) {
-    board_->end_step(real_now());
-  }
+  threads_.end_step();
   if (code != 0) {
     return explain(code, items);
   }

@@ -18,6 +18,20 @@ constexpr std::string_view kAuto = "auto";
 constexpr Duration kTick = std::chrono::milliseconds(500);
 constexpr size_t kNotesMax = 256;
 
+// Empty: the worker has never given borrowing up.
+std::string lending_text(const Process& process) {
+  const net::WorkerLoad& load = process.load;
+  if (load.lending_rests == 0) {
+    return "";
+  }
+  return process.name +
+         (load.lending_rests_now
+              ? " computes with its own threads: borrowed ones do not pay beside other programs"
+              : " borrows threads again") +
+         " (given up " + std::to_string(load.lending_rests) + " times, " +
+         std::to_string(load.borrowed_steps) + " steps with borrowed threads)\n";
+}
+
 struct Sizes {
   std::map<std::string, uint32_t> wanted;
   std::set<std::string> automatic;
@@ -241,7 +255,13 @@ std::string JobScaling::explain() const {
     const auto ago = std::chrono::duration_cast<std::chrono::seconds>(loop_.now() - each.at);
     text += std::to_string(ago.count()) + " s ago  " + each.text;
   }
-  return text.empty() ? "nothing has been decided yet: the job has the sizes of its file\n" : text;
+  if (text.empty()) {
+    text = "nothing has been decided yet: the job has the sizes of its file\n";
+  }
+  for (const Process& process : runner_.job().processes()) {
+    text += lending_text(process);
+  }
+  return text;
 }
 
 std::string JobScaling::text() const {

@@ -81,6 +81,9 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
   json.key("ttft_count").integer(process.load.ttft_count);
   json.key("itl_sum_us").integer(process.load.itl_sum_us);
   json.key("itl_count").integer(process.load.itl_count);
+  json.key("borrowed_steps").integer(process.load.borrowed_steps);
+  json.key("lending_rests").integer(process.load.lending_rests);
+  json.key("lending_rests_now").boolean(process.load.lending_rests_now);
   if (process.is_foreign()) {
     json.key("patience_ms").integer(process.load.patience_ms);
     json.key("ttft_us").integer(process.load.ttft_us);

@@ -125,10 +125,13 @@ ThreadBoard::~ThreadBoard() {
   }
 }
 
-uint32_t ThreadBoard::begin_step(Instant now) {
+uint32_t ThreadBoard::begin_step(Instant now, Borrow borrow) {
   // Its own threads are marked first, so that an engine that begins at the same moment sees them.
   Place& mine = board_->places[place_];
   mine.computing = own_;
+  if (borrow == Borrow::kNo) {
+    return own_;
+  }
   std::array<EngineUse, kPlaces> others;
   size_t count = 0;
   for (uint32_t place = 0; place < board_->places.size(); ++place) {

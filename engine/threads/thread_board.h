@@ -16,6 +16,8 @@
 
 namespace pdjob::engine {
 
+enum class Borrow { kNo, kYes };
+
 class ThreadBoard {
  public:
   // Makes the memory. Returns its descriptor, which the caller owns, and which a child can inherit.
@@ -32,8 +34,9 @@ class ThreadBoard {
   }
   ~ThreadBoard();  // Leaves the place to others.
 
-  // Returns the threads that the step may use. They are marked as used until end_step().
-  uint32_t begin_step(Instant now);
+  // Returns the threads that the step may use: its own, and with kYes those that others lend. They
+  // are marked as used until end_step().
+  uint32_t begin_step(Instant now, Borrow borrow = Borrow::kYes);
   void end_step(Instant now);
 
  private:

@@ -79,6 +79,7 @@ void Job::step(const Event& event, Instant now, std::vector<Effect>& effects) {
   if (runs() && !adopting() && std::exchange(room_made_, false)) {
     start_waiting(turn);
   }
+  note_shared_cores();
   membership_.publish(turn);
   if (runs()) {
     while (auto probe = probing_.next(now)) {
@@ -164,6 +165,18 @@ void Job::give_back_place(Process& process) {
   placement_.release(process.place, process.demand);
   process.place = {};
   room_made_ = true;
+}
+
+void Job::note_shared_cores() {
+  if (std::exchange(places_noted_, placement_.changes()) == placement_.changes()) {
+    return;
+  }
+  for (Process& process : processes_) {
+    const bool shares = placement_.shares_cores(process.place, process.demand);
+    if (std::exchange(process.shares_cores, shares) != shares) {
+      settle(process);
+    }
+  }
 }
 
 void Job::settle(Process& process) {

@@ -147,6 +147,8 @@ class Job {
   // Its node is trusted less than another one with room.
   bool should_move(const Process& process, Instant now) const;
   void give_back_place(Process& process);
+  // Processes that came or went may change for the others whether they share their cores.
+  void note_shared_cores();
   void change_demand(Process& process);
   bool may_wait(const Process& process) const;
   const JobGroup* group_of(net::Role role, const std::string& model) const;
@@ -195,6 +197,7 @@ class Job {
   MembershipLog membership_;
   Probing probing_;
   Wakeups wakeups_;
+  uint64_t places_noted_ = 0;      // Placement::changes() at the last note_shared_cores().
   bool room_made_ = false;         // Since waiting processes were last looked at.
   std::vector<Process*> leaving_;  // They serve until all routers know of it.
   std::unordered_set<const Process*> not_ready_;

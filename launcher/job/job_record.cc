@@ -73,6 +73,7 @@ template <class Codec>
 void fields(Codec& codec, Of<Demand, Codec> demand) {
   codec.value(demand.cores);
   codec.value(demand.gpus);
+  codec.value(demand.lends);
   codec.value(demand.memory_bytes);
   text(codec, demand.file);
   codec.value(demand.file_bytes);

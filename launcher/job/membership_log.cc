@@ -13,6 +13,7 @@ MembershipLog::Known MembershipLog::known_of(const Process& process) {
           .standing = leaving                                 ? net::Standing::kLeaving
                       : process.state == ProcessState::kReady ? net::Standing::kServing
                                                               : net::Standing::kProving,
+          .shares_cores = process.shares_cores,
           .loss = process.loss};
 }
 
@@ -62,6 +63,7 @@ void MembershipLog::update(const Process& process) {
   if (known.member) {
     row.entry = process.entry;
     row.entry.standing = known.standing;
+    row.entry.shares_cores = known.shares_cores;
     row.engine_id = process.engine_id;
   }
   if (told) {

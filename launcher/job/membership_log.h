@@ -47,6 +47,7 @@ class MembershipLog {
     Incarnation incarnation;
     bool member = false;
     net::Standing standing = net::Standing::kProving;
+    bool shares_cores = false;
     net::LossCause loss = net::LossCause::kUnknown;
     friend bool operator==(const Known&, const Known&) = default;
   };

@@ -100,6 +100,7 @@ struct Process : ProcessRecord {
   bool stands_still = false;   // Reported by the last heartbeat; a second one in a row decides.
   bool drain_sent = false;     // In kDraining: routers know of it, and so does the process.
   bool heard = true;           // False: it has said nothing to this launcher, which adopted it.
+  bool shares_cores = false;   // As net::WorkerEntry has it.
   bool killed = false;         // By us; its exit has not been reported yet.
   std::string killed_for;      // "hung"; empty: not killed, or the state says why.
   net::WorkerLoad load;

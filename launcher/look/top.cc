@@ -75,7 +75,9 @@ std::string percent_text(double share) {
 }
 
 std::string state_text(const ProcessLine& process) {
-  return process.state + (process.suspected ? " (silent)" : "");
+  return process.state + (process.suspected                ? " (silent)"
+                          : process.load.lending_rests_now ? " (own threads)"
+                                                           : "");
 }
 
 // Requests are counted where they end: at workers that decode.

@@ -21,6 +21,7 @@ const char* to_string(Arrange arrange);
 struct Demand {
   uint32_t cores = 0;         // Engine threads; 0 for a router, which needs little.
   uint32_t gpus = 0;          // Whole ones.
+  bool lends = false;         // Its engine and others of the node lend each other idle threads.
   uint64_t memory_bytes = 0;  // Of its own: KV and buffers.
   std::string file;           // The model's file. A node's processes map it together, once.
   uint64_t file_bytes = 0;

@@ -116,7 +116,19 @@ bool Placement::has_room_elsewhere(const Demand& demand, const std::string& node
   });
 }
 
+bool Placement::shares_cores(const Place& place, const Demand& demand) const {
+  const Row* const row = find(place.node);
+  if (row == nullptr || !demand.lends || row->share.cores_free() > 0) {
+    return false;
+  }
+  const auto own = std::ranges::find(kinds_, demand, &Kind::demand);
+  return own != kinds_.end() && std::ranges::any_of(own->partners, [&](size_t partner) {
+           return row->counts[partner] > 0 && kinds_[partner].demand.lends;
+         });
+}
+
 void Placement::add(const Node& node) {
+  ++changes_;
   Row* known = find(node.name);
   if (known != nullptr) {
     move_counts(*known, node.cluster);
@@ -135,6 +147,7 @@ void Placement::add(const Node& node) {
 }
 
 void Placement::remove(const std::string& node) {
+  ++changes_;
   if (const Row* const row = find(node)) {
     move_counts(*row, "");
     rows_.erase(rows_.begin() + (row - rows_.data()));
@@ -275,6 +288,7 @@ void Placement::release(const Place& place, const Demand& demand) {
 }
 
 void Placement::count(Row& row, size_t kind, int64_t change) {
+  ++changes_;
   row.counts[kind] += change;
   PDJOB_CHECK(row.counts[kind] >= 0, row.share.node().name);
   kinds_[kind].in_cluster[row.share.node().cluster] += change;

@@ -80,6 +80,13 @@ class Placement {
   // Says, for people, which node comes nearest to having room, and what it lacks. One sentence.
   std::string nearest(const Demand& demand) const;
 
+  // True if such a worker at this place shares its cores with a worker that it exchanges KV with:
+  // their engines lend each other threads, and the node has no core beyond those that its processes
+  // were promised. One of them alone could use all these cores.
+  bool shares_cores(const Place& place, const Demand& demand) const;
+  // Grows whenever an answer of shares_cores() may have changed.
+  uint64_t changes() const { return changes_; }
+
   std::vector<std::string> clusters() const;
   // In order of name.
   std::vector<NodeShare> shares() const;
@@ -109,6 +116,7 @@ class Placement {
   // The row's processes count for another cluster; empty: for none.
   void move_counts(const Row& row, const std::string& to);
 
+  uint64_t changes_ = 0;
   std::vector<Row> rows_;  // In order of name.
   std::vector<Kind> kinds_;
 };

@@ -86,6 +86,7 @@ PlanGroup make_group(const JobConfig& config, const ModelConfig& model, const Mo
     memory += 2 * size.file_bytes + (group.memory_mib > 0 ? 0 : memory);
   }
   Demand demand{.cores = engine.threads,
+                .lends = borrows_threads(engine),
                 .memory_bytes = memory,
                 .file = file,
                 .file_bytes = updates ? 0 : size.file_bytes,
@@ -143,7 +144,23 @@ void add_rows(const PlanGroup& group, const std::vector<Choice>& choices,
   }
 }
 
-Status place_groups(const std::vector<Node>& nodes, LaunchPlan& plan) {
+// Decode workers that share their cores with prefill workers compute their prompts, unless the job
+// file says otherwise, or a router of another make decides.
+void note_shared_cores(const router::RouterConfig& router, const Placement& placement,
+                       LaunchPlan& plan) {
+  if (router.kind != router::RouterKind::kBuiltIn ||
+      router.decode_prefills != router::DecodePrefills::kAuto) {
+    return;
+  }
+  for (PlanRow& row : plan.rows) {
+    const PlanGroup* const group = group_of(plan, row);
+    row.prefills = group != nullptr && row.role == net::Role::kDecode &&
+                   placement.shares_cores({.node = row.node, .gpus = {}}, group->group.demand);
+  }
+}
+
+Status place_groups(const router::RouterConfig& router, const std::vector<Node>& nodes,
+                    LaunchPlan& plan) {
   std::vector<Group> groups;
   for (const PlanGroup& each : plan.groups) {
     groups.push_back(each.group);
@@ -156,6 +173,7 @@ Status place_groups(const std::vector<Node>& nodes, LaunchPlan& plan) {
   for (size_t g = 0; g < groups.size(); ++g) {
     add_rows(plan.groups[g], (*places)[g], nodes, plan);
   }
+  note_shared_cores(router, placement, plan);
   for (const NodeShare& share : placement.shares()) {
     const Node& node = share.node();
     if (share.cores_free() < 0) {
@@ -233,7 +251,7 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
                          .why = "runs beside the routers",
                          .host = "127.0.0.1"});
   }
-  PDJOB_TRY_STATUS(place_groups(nodes, plan));
+  PDJOB_TRY_STATUS(place_groups(config.router, nodes, plan));
   for (const ModelConfig& model : config.models) {
     plan.models.push_back(judge_invariance(model));
   }
@@ -290,6 +308,17 @@ void append_batch(JsonWriter& json, const batch::BatchConfig& batch) {
   json.end_object();
 }
 
+std::string shared_cores_text(const std::vector<PlanRow>& rows) {
+  std::string names;
+  for (const PlanRow& row : rows) {
+    names += row.prefills ? (names.empty() ? "" : ", ") + row.name : "";
+  }
+  return names.empty() ? ""
+                       : "prompts are computed by " + names +
+                             ": prefill and decode share the same cores there "
+                             "(router.decode_prefills: auto)\n";
+}
+
 std::string process_table(const LaunchPlan& plan) {
   std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "NODE", "CORES", "ADDRESS"}};
   for (const PlanRow& row : plan.rows) {
@@ -326,6 +355,7 @@ std::string LaunchPlan::to_text() const {
   for (const PlanRow& row : rows) {
     text += row.command.empty() ? "" : row.name + " runs: " + row.command + "\n";
   }
+  text += shared_cores_text(rows);
   for (const ModelPlan& model : models) {
     text += (several_models() ? model.name + " is invariant: " : "invariant: ") +
             (model.invariant ? "yes" : "no") + " (" + model.invariant_because + ")\n";
@@ -367,6 +397,9 @@ std::string LaunchPlan::to_json() const {
     json.key("cluster").string(row.cluster);
     json.key("why").string(row.why);
     json.key("cores").integer(row.cores);
+    if (row.role == net::Role::kDecode) {
+      json.key("prefills").boolean(row.prefills);
+    }
     if (!row.gpus.empty()) {
       json.key("gpu").string(gpus_text(row.gpus));
     }

@@ -23,6 +23,8 @@ struct PlanRow {
   std::string cluster;
   std::string why;                // Why this node and no other, in few words.
   uint32_t cores = 0;             // Engine threads; 0 for a router, which needs little.
+  // A decode worker that shares its cores with a prefill worker, and so computes its prompts itself.
+  bool prefills = false;
   std::vector<std::string> gpus;  // The only GPUs it sees; empty: none of its own.
   std::string host;
   uint16_t port = 0;  // 0: any free port, known once the socket is open.

@@ -59,6 +59,8 @@ struct WorkerEntry {
   // The digest of its model's file, equal on all workers of a model. Empty: unknown.
   std::string model_digest;
   std::string weight_version;  // WeightSource::version. Empty: the job updates no weights.
+  // Set by the launcher: its prefill workers compute on the same cores, so a hand-over gains none.
+  bool shares_cores = false;
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 
@@ -105,6 +107,9 @@ struct WorkerLoad {
   uint64_t itl_sum_us = 0;
   uint64_t itl_count = 0;
   StepTotals steps;  // Of an embedded engine only.
+  uint64_t borrowed_steps = 0;   // With threads that other engines of the machine lent.
+  uint64_t lending_rests = 0;    // Times that borrowing was given up, because it did not pay.
+  bool lending_rests_now = false;  // As of the last step.
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
 };
 

@@ -39,6 +39,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.local_links);
   text(codec, worker.model_digest);
   text(codec, worker.weight_version);
+  codec.value(worker.shares_cores);
 }
 
 template <class Codec>
@@ -64,6 +65,9 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
   codec.value(load.steps.tokens);
   codec.value(load.steps.rows_read);
   codec.value(load.steps.outputs);
+  codec.value(load.borrowed_steps);
+  codec.value(load.lending_rests);
+  codec.value(load.lending_rests_now);
 }
 
 template <class Codec>

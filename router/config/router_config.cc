@@ -119,7 +119,8 @@ void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
   if (config.bypass_tokens > 0) {
     in.fail("bypass_tokens", "SGLang's decode workers prefill nothing by themselves: 0");
   }
-  if (config.decode_prefills != DecodePrefills::kNever) {
+  if (config.decode_prefills == DecodePrefills::kWaiting ||
+      config.decode_prefills == DecodePrefills::kEven) {
     in.fail("decode_prefills", "SGLang's decode workers prefill nothing by themselves: never");
   }
   if (config.bypass_busy_requests > 0) {
@@ -199,13 +200,15 @@ void read(ConfigReader& in, RouterConfig& config) {
        "tokens"});
   in.field(
       "decode_prefills", config.decode_prefills,
-      {{"never", DecodePrefills::kNever},
+      {{"auto", DecodePrefills::kAuto},
+       {"never", DecodePrefills::kNever},
        {"waiting", DecodePrefills::kWaiting},
        {"even", DecodePrefills::kEven}},
-      {"Which other prompts go to the decode worker alone. `waiting`: those that it would have "
-       "computed before their turn came at the prefill worker. `even`: all while it has no more "
-       "tokens of prompts to compute than the prefill worker; for workers that share cores. "
-       "Its steps are then longer, by decode.local_chunk_tokens."});
+      {"Which other prompts go to the decode worker alone. `auto`: all, if it shares its cores with "
+       "a prefill worker of the job, because one worker can then use all of them; otherwise none. "
+       "`waiting`: those that it would have computed before their turn came at the prefill worker. "
+       "`even`: all while it has no more tokens of prompts to compute than the prefill worker. Its "
+       "steps are then longer, by decode.local_chunk_tokens."});
   in.field("bypass_busy_requests", config.bypass_busy_requests,
            {"A prefill worker alone serves a request, prompt and answer, if the decode worker has "
             "so many requests more than it, or if there is none. 0: none does. Engines of pdjob "

@@ -72,9 +72,10 @@ struct ControlDoor {
   Duration patience{};  // How long an order may take.
 };
 
-// Which prompts a decode worker computes although there is a prefill worker: none; those that it
-// would have computed before their turn came there; or all while it has no more to compute.
-enum class DecodePrefills { kNever, kWaiting, kEven };
+// Which prompts a decode worker computes although there is a prefill worker: all if it shares its
+// cores with one (net::WorkerEntry), otherwise none; none; those that it would have computed before
+// their turn came there; or all while it has no more to compute.
+enum class DecodePrefills { kAuto, kNever, kWaiting, kEven };
 
 // Declares a section with `certificate` and `key`, which come together.
 void read_tls(ConfigReader& in, const char* key, const char* doc, net::CertificateFiles& tls);
@@ -103,7 +104,7 @@ struct RouterConfig {
   // The decode worker alone serves a prompt of which it must compute fewer tokens than this. An
   // estimate: four bytes of the request are a token.
   uint32_t bypass_tokens = 0;
-  DecodePrefills decode_prefills = DecodePrefills::kNever;
+  DecodePrefills decode_prefills = DecodePrefills::kAuto;
   // A prefill worker alone serves a request if the decode worker has so many requests more. 0: none
   // does.
   uint32_t bypass_busy_requests = 0;

@@ -6,6 +6,8 @@ namespace pdjob::router {
 
 const char* to_string(BypassReason reason) {
   switch (reason) {
+    case BypassReason::kSharedCores:
+      return "shared_cores";
     case BypassReason::kShort:
       return "short";
     case BypassReason::kWaits:
@@ -18,8 +20,14 @@ const char* to_string(BypassReason reason) {
   return "unknown";
 }
 
-bool bypasses_always(const RouterConfig& config, uint64_t tokens) {
-  return tokens < config.bypass_tokens;
+std::optional<BypassReason> bypasses_always(const RouterConfig& config, uint64_t tokens,
+                                            bool shares_cores) {
+  if (tokens < config.bypass_tokens) {
+    return BypassReason::kShort;
+  }
+  return config.decode_prefills == DecodePrefills::kAuto && shares_cores
+             ? std::optional(BypassReason::kSharedCores)
+             : std::nullopt;
 }
 
 bool spills(const RouterConfig& config, uint32_t prefill_requests,
@@ -30,10 +38,8 @@ bool spills(const RouterConfig& config, uint32_t prefill_requests,
 }
 
 std::optional<BypassReason> bypass(const RouterConfig& config, const BypassFacts& facts) {
-  if (bypasses_always(config, facts.tokens)) {
-    return BypassReason::kShort;
-  }
-  if (config.decode_prefills == DecodePrefills::kNever) {
+  if (config.decode_prefills == DecodePrefills::kAuto ||
+      config.decode_prefills == DecodePrefills::kNever) {
     return std::nullopt;
   }
   // A prefill worker without room has no number to compare.

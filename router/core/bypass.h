@@ -9,6 +9,7 @@
 namespace pdjob::router {
 
 enum class BypassReason {
+  kSharedCores,  // A prefill worker would compute the prompt on the same cores.
   kShort,       // So little is left to compute that a hand-over costs more.
   kWaits,       // The prompt would wait for its prefill worker: RouterConfig::decode_prefills.
   kBusy,        // The decode worker has much to do, and the prefill worker little.
@@ -24,15 +25,18 @@ struct BypassFacts {
   std::optional<uint64_t> prefill_before = {};
 };
 
-// The prompt is so short that no prefill worker needs to be chosen.
-bool bypasses_always(const RouterConfig& config, uint64_t tokens);
+// Why no prefill worker needs to be chosen: the prompt is short, or the decode worker
+// `shares_cores`. Empty: one does.
+std::optional<BypassReason> bypasses_always(const RouterConfig& config, uint64_t tokens,
+                                            bool shares_cores);
 
 // True if the prefill worker alone serves the request. `decode_requests`: of its decode worker, or
 // of the least busy one that has no room; empty: there is none.
 bool spills(const RouterConfig& config, uint32_t prefill_requests,
             std::optional<uint32_t> decode_requests);
 
-// Empty: hand over. Requires: there is a prefill worker, whether it has room or not.
+// Empty: hand over. Requires: bypasses_always() said nothing, and there is a prefill worker, whether
+// it has room or not.
 std::optional<BypassReason> bypass(const RouterConfig& config, const BypassFacts& facts);
 
 }  // namespace pdjob::router

@@ -196,8 +196,10 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   }
   const uint64_t tokens =
       request.facts.prompt_tokens - std::min(request.facts.prompt_tokens, decode->cached_tokens);
-  if (!pinned && bypasses_always(config_, tokens)) {
-    return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = BypassReason::kShort};
+  if (!pinned) {
+    if (const auto reason = bypasses_always(config_, tokens, worker.entry.shares_cores)) {
+      return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
+    }
   }
   const auto [prefill, prefill_full] =
       pick(Stage::kPrefill, request, worker.entry.model.empty() ? model : worker.entry.model,

@@ -6,9 +6,10 @@ with 32 tokens out, and of 16 with 128 out:
 - c8: eight such clients: output tokens per second.
 - open: requests arrive at random at 70 % of the rate that the one process had at c8, at the same moments for both sides: TTFT, ITL.
 
-Prints JSON, then Markdown tables of ratios. Absolute figures depend on the machine. `others` is the CPU time of all other programs, in cores.
+With `--busy N`, N other programs of the same priority are busy all the time. Prints JSON, then Markdown tables of ratios. Absolute figures depend on the
+machine. `others` is the CPU time of all other programs, in cores.
 
-    ./dev bench colocated [--rounds N] [--workload 256/32] [--set router.bypass_tokens=32]
+    ./dev bench colocated [--rounds N] [--busy N] [--workload 256/32] [--set router.decode_prefills=never]
 """
 
 import argparse
@@ -25,12 +26,14 @@ import time
 import httpx
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+from busy_programs import busy_programs  # noqa: E402
 from conftest import MODEL, Job, Process, metric  # noqa: E402
 
 WORKLOADS = ["256/32", "16/128"]
 OPEN_SHARE = 0.7
 BARS = {  # Figure -> the bar on the ratio of 1P1D to one process.
     "c1 throughput": (">=", 0.9), "c1 TTFT": ("<=", 1.15), "c8 throughput": (">=", 0.9), "open TTFT p50": ("<=", 1.15), "open ITL p99": ("<=", 0.5),
+    "c1 ITL p99": ("<=", 1), "c8 ITL p99": ("<=", 1), "c8 TTFT": ("<=", 1.2),
 }
 
 
@@ -198,6 +201,7 @@ launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--busy", type=int, default=0, help="other programs that are busy")
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="default: both")
     parser.add_argument("--c1-requests", type=int, default=4)
     parser.add_argument("--c8-requests", type=int, default=2)
@@ -205,7 +209,7 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the job, as pdjob --set; the one process is not changed")
     parser.add_argument("--json", help="also write the JSON to this file")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder, busy_programs(options.busy):
         single = ["pdjob", "worker", "--role", "both", "--model", MODEL, "--set", "engine.threads=2", "--listen", "127.0.0.1:0"]
         processes = {"single": Process(single, folder), "1p1d": Job(JOB.format(model=MODEL, folder=folder), folder, settings=options.set)}
         bench, results, load = Bench(processes), {}, os.getloadavg()
@@ -217,7 +221,7 @@ def main():
             rounds = [bench.round(workload, seed, options) for seed in range(1, options.rounds + 1)]
             results[name] = {"rounds": rounds, "others_cores": summary(bench.others)}
         assert all(process.stop() == 0 for process in processes.values())
-    text = json.dumps({"settings": options.set, "load_at_start": load, "load_at_end": os.getloadavg(), **results}, indent=1)
+    text = json.dumps({"settings": options.set, "busy": options.busy, "load_at_start": load, "load_at_end": os.getloadavg(), **results}, indent=1)
     print(text)
     if options.json:
         pathlib.Path(options.json).write_text(text)

@@ -554,7 +554,10 @@ bool OpenaiApi::abort_prompt(Exchange& exchange, uint32_t prompt) {
 
 bool OpenaiApi::take(OutputBatch batch) {
   load_ = batch.load;
-  work_ = batch.work;
+  const engine::LendingReport before = std::exchange(work_, batch.work).lending;
+  metrics_.borrowed_steps.add(static_cast<double>(work_.lending.steps - before.steps));
+  metrics_.lending_rests.add(static_cast<double>(work_.lending.rests_begun - before.rests_begun));
+  metrics_.lending_rests_now.set(work_.lending.rests ? 1 : 0);
   metrics_.requests_running.set(load_.requests_running);
   metrics_.requests_waiting.set(load_.requests_queued);
   metrics_.kv_rows_used.set(static_cast<double>(load_.rows_used));
@@ -1028,7 +1031,10 @@ net::WorkerLoad OpenaiApi::load() {
           .ttft_count = ttft_.count,
           .itl_sum_us = us(itl_.sum),
           .itl_count = itl_.count,
-          .steps = work_.steps};
+          .steps = work_.steps,
+          .borrowed_steps = work_.lending.steps,
+          .lending_rests = work_.lending.rests_begun,
+          .lending_rests_now = work_.lending.rests};
 }
 
 }  // namespace pdjob::worker

@@ -42,6 +42,14 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
       requests_waiting(
           metrics.gauge("pdjob_requests_waiting", "Requests that wait for sequences.")),
       kv_rows_used(metrics.gauge("pdjob_kv_rows_used", "KV rows (tokens) in use.")),
-      kv_rows_max(metrics.gauge("pdjob_kv_rows_max", "KV rows (tokens) there are.")) {}
+      kv_rows_max(metrics.gauge("pdjob_kv_rows_max", "KV rows (tokens) there are.")),
+      borrowed_steps(metrics.counter("pdjob_borrowed_steps_total",
+                                     "Engine steps with threads that idle engines lent.")),
+      lending_rests(metrics.counter("pdjob_lending_rests_total",
+                                    "Times that borrowing threads was given up for a while, "
+                                    "because a step was slower with them.")),
+      lending_rests_now(metrics.gauge("pdjob_lending_rests",
+                                      "1: the last step could have borrowed threads, and borrowed "
+                                      "none, because they do not pay.")) {}
 
 }  // namespace pdjob::worker

@@ -26,6 +26,9 @@ struct WorkerMetrics {
   Gauge requests_waiting;
   Gauge kv_rows_used;
   Gauge kv_rows_max;
+  Counter borrowed_steps;
+  Counter lending_rests;
+  Gauge lending_rests_now;
 };
 
 }  // namespace pdjob::worker

@@ -323,7 +323,8 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
     return;
   }
   work_.tokens += tokens;
-  if (!engine_.borrowed()) {
+  work_.lending = engine_.lending();
+  if (!work_.lending.borrowed) {
     totals.us = static_cast<uint64_t>(took / std::chrono::microseconds(1));
     totals.tokens = tokens;
     work_.steps.add(totals);

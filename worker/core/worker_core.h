@@ -20,6 +20,7 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
+#include "engine/engine.h"
 #include "net/control/message.h"
 
 namespace pdjob::worker {
@@ -233,6 +234,7 @@ struct EngineWork {
   Duration busy{};      // In steps.
   // Only steps that succeeded, and that computed with the engine's own threads.
   net::StepTotals steps;
+  engine::LendingReport lending;  // As of the last step.
 };
 
 class WorkerCore {

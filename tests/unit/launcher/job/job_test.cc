@@ -1519,6 +1519,34 @@ TEST(Job, IsReadyWithItsMinimumWhileOthersWaitForNodes) {
   EXPECT_EQ(strict.job.state(), JobState::kStarting) << "it has one decode worker, and wants two";
 }
 
+// Two cores for one worker of each role.
+TEST(Job, RoutersAreToldWhichWorkersShareTheirCoresAndWhenThatChanges) {
+  const auto demand = [](const char* role) {
+    return Demand{.cores = 1, .lends = true, .role = role, .model = "m"};
+  };
+  World world({{"router-0", net::Role::kRouter, "", {}, {.node = "a"}},
+               {"prefill-0", net::Role::kPrefill, "m", demand("prefill"), {.node = "a"}},
+               {"decode-0", net::Role::kDecode, "m", demand("decode"), {.node = "a"}}},
+              {.nodes = {{.name = "a", .cores = 2}}});
+  world.make_ready();
+  EXPECT_TRUE(world.process("decode-0").shares_cores);
+  const auto told = [&] {
+    std::map<std::string, bool> shares;
+    for (const net::WorkerEntry& worker : world.last_membership().workers) {
+      shares[worker.name] = worker.shares_cores;
+    }
+    return shares;
+  };
+  EXPECT_TRUE(told().at("decode-0"));
+  world.tell(NodeJoined{{.name = "a", .cores = 3}});
+  EXPECT_FALSE(told().at("decode-0")) << "a core more";
+  world.tell(NodeJoined{{.name = "a", .cores = 2}});
+  EXPECT_TRUE(told().at("decode-0"));
+  world.tell(RetireAsked{"prefill-0"});
+  world.exit_process("prefill-0");
+  EXPECT_FALSE(told().at("decode-0")) << "it is alone";
+}
+
 TEST(Job, WaitingProcessesTakeTurnsWhenANodeJoins) {
   GroupWorld world;
   world.start();

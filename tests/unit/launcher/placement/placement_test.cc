@@ -53,6 +53,36 @@ TEST(Placement, AWorkerGoesToANodeWhoseWorkerOfTheOtherRoleIsAlone) {
   EXPECT_EQ(taken(placement, decode()), "b: fewest of its group");
 }
 
+TEST(Placement, RolesShareTheirCoresOnlyWhereNoneIsLeftAndTheyLend) {
+  Placement placement({node("a", 2), node("b", 3), node("c", 4)});
+  const auto lends = [](Demand demand) {
+    demand.lends = true;
+    return demand;
+  };
+  for (const char* name : {"a", "b", "c"}) {
+    placement.take({.node = name, .gpus = {}}, lends(prefill()));
+    placement.take({.node = name, .gpus = {}}, lends(decode()));
+  }
+  const auto shares = [&](const std::string& name, const Demand& demand) {
+    return placement.shares_cores({.node = name, .gpus = {}}, demand);
+  };
+  EXPECT_TRUE(shares("a", lends(decode())));
+  EXPECT_FALSE(shares("b", lends(decode()))) << "a core is free";
+  EXPECT_FALSE(shares("a", decode())) << "its threads are its own";
+  EXPECT_FALSE(shares("", lends(decode()))) << "it has no place";
+  uint64_t changes = placement.changes();
+  placement.take({.node = "b", .gpus = {}}, lends(decode()));
+  EXPECT_GT(placement.changes(), std::exchange(changes, placement.changes()));
+  EXPECT_TRUE(shares("b", lends(decode())));
+  placement.release({.node = "a", .gpus = {}}, lends(prefill()));
+  placement.take({.node = "a", .gpus = {}}, lends(decode()));
+  EXPECT_FALSE(shares("a", lends(decode()))) << "decode workers alone";
+  changes = placement.changes();
+  placement.add(node("b", 8));
+  EXPECT_GT(placement.changes(), changes);
+  EXPECT_FALSE(shares("b", lends(decode()))) << "the node grew";
+}
+
 TEST(Placement, AnotherModelsWorkersAreNoCompany) {
   Placement placement({node("a", 4), node("b", 4)});
   Demand other = prefill();

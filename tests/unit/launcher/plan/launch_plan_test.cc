@@ -39,6 +39,26 @@ TEST(LaunchPlan, TextShowsEveryProcessAndWhetherItIsInvariant) {
             "invariant: yes (the fake engine computes each sequence alone)\n");
 }
 
+TEST(LaunchPlan, SaysWhichDecodeWorkersComputePromptsBecauseTheyShareTheirCores) {
+  const std::string line =
+      "prompts are computed by decode-0: prefill and decode share the same cores there "
+      "(router.decode_prefills: auto)\n";
+  const auto text = [](const std::string& yaml, uint32_t cores) {
+    std::vector<Node> nodes = kOneNode;
+    nodes.front().cores = cores;
+    auto config = job("prefill: {workers: 1}\ndecode: {workers: 1}\n" + yaml);
+    for (ModelConfig& model : config.models) {
+      model.prefill_engine.kind = model.decode_engine.kind = engine::EngineKind::kLlama;
+    }
+    const auto plan = make_plan(config, nodes, {{}});
+    PDJOB_CHECK(plan.has_value(), plan.error().message);
+    return plan->to_text();
+  };
+  EXPECT_NE(text("", 2).find(line), std::string::npos) << text("", 2);
+  EXPECT_EQ(text("", 3).find(line), std::string::npos) << "a core is left";
+  EXPECT_EQ(text("router: {decode_prefills: never}\n", 2).find(line), std::string::npos);
+}
+
 TEST(LaunchPlan, AddressesOfIpv6HaveBracketsInItsText) {
   std::vector<Node> nodes = kOneNode;
   nodes.front().host = "fd00::7";

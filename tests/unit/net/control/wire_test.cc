@@ -31,7 +31,8 @@ WorkerEntry worker_entry() {
           .standing = Standing::kLeaving,
           .local_links = true,
           .model_digest = "0123456789abcdef",
-          .weight_version = "step-7"};
+          .weight_version = "step-7",
+          .shares_cores = true};
 }
 
 WorkerLoad worker_load() {
@@ -51,7 +52,10 @@ WorkerLoad worker_load() {
           .ttft_count = 13,
           .itl_sum_us = 14,
           .itl_count = 15,
-          .steps = {.us = 16, .steps = 17, .tokens = 18, .rows_read = 19, .outputs = 20}};
+          .steps = {.us = 16, .steps = 17, .tokens = 18, .rows_read = 19, .outputs = 20},
+          .borrowed_steps = 21,
+          .lending_rests = 22,
+          .lending_rests_now = true};
 }
 
 std::vector<Message> one_of_each() {

@@ -19,10 +19,17 @@ TEST(Bypass, NothingIsBypassedByDefault) {
 
 TEST(Bypass, AShortPromptIsBypassedUnderAnyLoad) {
   const RouterConfig config = keys(64, DecodePrefills::kNever);
-  EXPECT_TRUE(bypasses_always(config, 63));
-  EXPECT_FALSE(bypasses_always(config, 64));
-  EXPECT_EQ(bypass(config, {.tokens = 63, .prefill_before = 0}), BypassReason::kShort);
+  EXPECT_EQ(bypasses_always(config, 63, false), BypassReason::kShort);
+  EXPECT_FALSE(bypasses_always(config, 64, false));
   EXPECT_FALSE(bypass(config, {.tokens = 64, .prefill_before = 1000}));
+}
+
+TEST(Bypass, ADecodeWorkerThatSharesItsCoresComputesEveryPromptByDefault) {
+  EXPECT_EQ(bypasses_always({}, 100'000, true), BypassReason::kSharedCores);
+  EXPECT_FALSE(bypasses_always({}, 100'000, false));
+  for (const auto way : {DecodePrefills::kNever, DecodePrefills::kWaiting, DecodePrefills::kEven}) {
+    EXPECT_FALSE(bypasses_always(keys(0, way), 100'000, true)) << "the job file says otherwise";
+  }
 }
 
 TEST(Bypass, ADecodeWorkerComputesAPromptThatItHasDoneBeforeItsTurnComes) {
@@ -61,6 +68,7 @@ TEST(Bypass, APrefillWorkerServesAloneWhatTheDecodeWorkerHasTooMuchOf) {
 }
 
 TEST(Bypass, ReasonsHaveWords) {
+  EXPECT_STREQ(to_string(BypassReason::kSharedCores), "shared_cores");
   EXPECT_STREQ(to_string(BypassReason::kShort), "short");
   EXPECT_STREQ(to_string(BypassReason::kWaits), "waits");
   EXPECT_STREQ(to_string(BypassReason::kBusy), "busy");

@@ -121,7 +121,8 @@ class World {
   void on(const Bypassed& effect) {
     ASSERT_TRUE(effect.reason == BypassReason::kShort ? config_.bypass_tokens > 0
                 : effect.reason == BypassReason::kWaits
-                    ? config_.decode_prefills != DecodePrefills::kNever
+                    ? config_.decode_prefills == DecodePrefills::kWaiting ||
+                          config_.decode_prefills == DecodePrefills::kEven
                 : effect.reason == BypassReason::kPromptOnly ? prompt_only_.contains(effect.id)
                                                              : config_.bypass_busy_requests > 0);
   }

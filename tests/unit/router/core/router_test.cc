@@ -558,7 +558,21 @@ TEST_F(RouterTest, ADecodeWorkerComputesAPromptThatWouldWait) {
   EXPECT_EQ(router().workers().find("d1")->prompts(), 0U);
 }
 
-TEST_F(RouterTest, ADecodeWorkerThatSharesCoresComputesAPromptAtOnceAndThePrefillWorkerTheNext) {
+TEST_F(RouterTest, AWorkerThatSharesItsCoresComputesItsPromptsUntilItHasCoresOfItsOwn) {
+  std::vector<net::WorkerEntry> entries = pair;
+  entries.back().shares_cores = true;
+  workers(entries);
+  EXPECT_EQ(arrive({.prompt_tokens = 5000}), (Words{"bypass", "decode#1@d0"}));
+  EXPECT_EQ(step(RequestArrived{RequestId{2}, {.prompt_tokens = 10, .pin_prefill = "p0"}}).size(),
+            2U)
+      << "a pin names a pair";
+  entries.back().shares_cores = false;
+  workers(entries);
+  EXPECT_EQ(step(RequestArrived{RequestId{3}, {.prompt_tokens = 5000}}),
+            (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
+TEST_F(RouterTest, AnEvenDecodeWorkerComputesAPromptAtOnceAndThePrefillWorkerTheNext) {
   config.decode_prefills = DecodePrefills::kEven;
   workers(pair);
   EXPECT_EQ(arrive({.prompt_tokens = 150}), (Words{"bypass", "decode#1@d0"}));

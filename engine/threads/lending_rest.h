@@ -1,0 +1,51 @@
+// LendingRest: whether borrowed threads pay, judged by the steps that used them. If other programs
+// want the same cores, threads wait for each other at each operation of a step, and more threads
+// can be slower than fewer. Borrowing then rests for a while, and is tried again by one step.
+//
+// A step divides its work evenly among its threads. So the engine's own threads alone would have
+// needed the CPU time of one of them, times all threads, divided by its own ones. A step pays if it
+// took less than the mean of that and of its CPU time, the least that it can take: it saved half of
+// what there is to save. The other half is a margin, because a thread that waits for others counts
+// as computing for a while, until it sleeps. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "common/time.h"
+
+namespace pdjob::engine {
+
+// One step that borrowed.
+struct BorrowedStep {
+  uint32_t own = 1;
+  uint32_t threads = 2;  // Own and borrowed.
+  Duration took{};
+  Duration computed{};  // CPU time of the engine's own thread, which does its share of the work.
+
+  // Estimated, if its own threads alone had computed it.
+  Duration alone() const { return computed * threads / own; }
+  bool pays() const { return took <= (computed + alone()) / 2; }
+};
+
+class LendingRest {
+ public:
+  // The first rest. Each further one is twice as long, up to kLongest. A step that pays makes the
+  // next one half as long.
+  static constexpr Duration kFirst = std::chrono::milliseconds(100);
+  static constexpr Duration kLongest = std::chrono::seconds(10);
+
+  // False: the step that begins now may borrow.
+  bool rests(Instant now) const { return now < until_; }
+  // Returns whether a rest begins. Requires: step.threads > step.own.
+  bool judge(const BorrowedStep& step, Instant now);
+
+  Duration length() const { return length_; }  // 0: none lately.
+  uint64_t count() const { return count_; }    // Rests so far.
+
+ private:
+  Instant until_{};
+  Duration length_{};
+  uint64_t count_ = 0;
+};
+
+}  // namespace pdjob::engine
