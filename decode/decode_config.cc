@@ -13,12 +13,13 @@ constexpr uint32_t kChunkMin = 4;
 }  // namespace
 
 void read(ConfigReader& in, DecodeConfig& config) {
-  in.field("local_chunk_tokens", config.local_chunk_tokens,
-           {.doc = "Tokens of prompts computed by the decode worker itself in one step: what they "
-                   "may add to everybody's ITL. While nobody decodes, four times as many. 0: 48 where a "
-                   "CPU computes, 128 where a GPU does, and in workers with both roles.",
-            .unit = "tokens"},
-           {.min = 0, .max = 65536});
+  in.field(
+      "local_chunk_tokens", config.local_chunk_tokens,
+      {.doc = "Tokens of prompts computed by the decode worker itself in one step: what they "
+              "may add to everybody's ITL. While nobody decodes, four times as many. 0: 48 where a "
+              "CPU computes, 128 where a GPU does, and in workers with both roles.",
+       .unit = "tokens"},
+      {.min = 0, .max = 65536});
   if (config.local_chunk_tokens > 0 && config.local_chunk_tokens < kChunkMin) {
     in.fail("local_chunk_tokens", "must be 0, or at least " + std::to_string(kChunkMin));
   }

@@ -14,7 +14,8 @@ inline constexpr uint32_t kShortChunk = 48;
 
 struct DecodeConfig {
   // Tokens per step of prompts computed here. Bounds what they add to the inter-token latency of
-  // all requests. While no request decodes, a step has up to four times as many. 0: kLongChunk.
+  // all requests. While no request decodes, a step has up to four times as many. 0: kLongChunk, and
+  // kShortChunk in a decode worker of a job whose CPU computes.
   uint32_t local_chunk_tokens = 0;
   uint32_t requests_queued = 256;  // Further requests get 503.
   // Free sequences keep the rows of their prompts (worker/core/prompt_cache.h).

@@ -275,7 +275,7 @@ class LlamaEngine final : public Engine {
   ModelPtr model_;
   std::unique_ptr<LlamaVocabulary> vocabulary_;
   std::vector<SealedMemory> shared_;
-  std::unique_ptr<GpuKv> gpu_kv_;     // Only with config_.gpu.
+  std::unique_ptr<GpuKv> gpu_kv_;  // Only with config_.gpu.
   LlamaThreads threads_;
   ContextPtr context_;
   std::vector<KvRegion> regions_;

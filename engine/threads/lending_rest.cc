@@ -8,10 +8,14 @@ namespace pdjob::engine {
 
 bool LendingRest::judge(const BorrowedStep& step, Instant now) {
   PDJOB_CHECK(step.threads > step.own && step.own > 0, step.threads, step.own);
-  if (step.pays()) {
+  credit_ = std::min(credit_ + step.saved(), kCredit);
+  if (step.saved() >= Duration::zero()) {
     length_ = length_ > kFirst ? length_ / 2 : Duration::zero();
+  }
+  if (credit_ >= Duration::zero()) {
     return false;
   }
+  credit_ = Duration::zero();
   length_ = std::clamp(2 * length_, kFirst, kLongest);
   until_ = now + length_;
   ++count_;

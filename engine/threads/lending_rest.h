@@ -3,10 +3,12 @@
 // can be slower than fewer. Borrowing then rests for a while, and is tried again by one step.
 //
 // A step divides its work evenly among its threads. So the engine's own threads alone would have
-// needed the CPU time of one of them, times all threads, divided by its own ones. A step pays if it
-// took less than the mean of that and of its CPU time, the least that it can take: it saved half of
-// what there is to save. The other half is a margin, because a thread that waits for others counts
-// as computing for a while, until it sleeps. Pure.
+// needed the CPU time of one of them, times all threads, divided by its own ones. A step saves what
+// it took less than the mean of that and of its CPU time, the least that it can take. The mean
+// leaves a margin, because a thread that waits for others counts as computing until it sleeps.
+//
+// What steps save is credit, up to kCredit, for steps that lose: a short disturbance ends nothing.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +26,14 @@ struct BorrowedStep {
 
   // Estimated, if its own threads alone had computed it.
   Duration alone() const { return computed * threads / own; }
-  bool pays() const { return took <= (computed + alone()) / 2; }
+  Duration saved() const { return (computed + alone()) / 2 - took; }  // Negative: lost.
 };
 
 class LendingRest {
  public:
-  // The first rest. Each further one is twice as long, up to kLongest. A step that pays makes the
-  // next one half as long.
+  static constexpr Duration kCredit = std::chrono::milliseconds(10);
+  // The first rest. Each further one is twice as long, up to kLongest. A step that saves time makes
+  // the next one half as long.
   static constexpr Duration kFirst = std::chrono::milliseconds(100);
   static constexpr Duration kLongest = std::chrono::seconds(10);
 
@@ -44,6 +47,7 @@ class LendingRest {
 
  private:
   Instant until_{};
+  Duration credit_{};
   Duration length_{};
   uint64_t count_ = 0;
 };

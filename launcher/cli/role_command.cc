@@ -55,6 +55,18 @@ Result<net::ProcessSpec> read_spec(int fd) {
 // For ps and ss, which would show "exe". The kernel keeps 15 characters.
 void name_process(const std::string& name) { prctl(PR_SET_NAME, ("pdjob:" + name).c_str()); }
 
+// Only decode workers have streams to protect from long steps; a worker of both roles computes all
+// its prompts in any case.
+decode::DecodeConfig decode_config(const ModelConfig& model, net::Role role) {
+  const engine::EngineConfig& engine = model.decode_engine;
+  decode::DecodeConfig config = model.decode;
+  if (config.local_chunk_tokens == 0 && role == net::Role::kDecode && !engine.gpu &&
+      engine.gpu_layers == 0) {
+    config.local_chunk_tokens = decode::kShortChunk;
+  }
+  return config;
+}
+
 int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelConfig& model) {
   const bool prefill = spec.role == net::Role::kPrefill;
   const Duration drain = drain_timeout(config, spec.role);
@@ -92,7 +104,7 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
        .core_of =
            [&model](net::Role role) {
              return role == net::Role::kPrefill ? prefill::core_factory(model.prefill)
-                                                : decode::core_factory(model.decode);
+                                                : decode::core_factory(decode_config(model, role));
            },
        .changes_role = changes_role,
        .weights_dir = config.rollout.weights_dir});

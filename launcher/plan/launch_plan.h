@@ -21,9 +21,10 @@ struct PlanRow {
   std::string model;  // Served name; empty for a router.
   std::string node;   // Empty: there is no place for it yet.
   std::string cluster;
-  std::string why;                // Why this node and no other, in few words.
-  uint32_t cores = 0;             // Engine threads; 0 for a router, which needs little.
-  // A decode worker that shares its cores with a prefill worker, and so computes its prompts itself.
+  std::string why;     // Why this node and no other, in few words.
+  uint32_t cores = 0;  // Engine threads; 0 for a router, which needs little.
+  // A decode worker that shares its cores with a prefill worker, and so computes its prompts
+  // itself.
   bool prefills = false;
   std::vector<std::string> gpus;  // The only GPUs it sees; empty: none of its own.
   std::string host;

@@ -134,11 +134,6 @@ void check_model(ConfigReader& in, const Places& places, ModelConfig& model) {
     in.fail("served_name", "must have at most 256 bytes");
   }
   check_engines(in, model);
-  const engine::EngineConfig& engine = model.decode_engine;
-  if (model.decode.local_chunk_tokens == 0 && model.disaggregated() && !engine.gpu &&
-      engine.gpu_layers == 0) {
-    model.decode.local_chunk_tokens = decode::kShortChunk;
-  }
   check(in, "prefill", model.prefill_workers, model.prefill_group);
   check(in, "decode", model.decode_workers, model.decode_group);
 }

@@ -106,9 +106,9 @@ struct WorkerLoad {
   uint64_t ttft_count = 0;
   uint64_t itl_sum_us = 0;
   uint64_t itl_count = 0;
-  StepTotals steps;  // Of an embedded engine only.
-  uint64_t borrowed_steps = 0;   // With threads that other engines of the machine lent.
-  uint64_t lending_rests = 0;    // Times that borrowing was given up, because it did not pay.
+  StepTotals steps;                // Of an embedded engine only.
+  uint64_t borrowed_steps = 0;     // With threads that other engines of the machine lent.
+  uint64_t lending_rests = 0;      // Times that borrowing was given up, because it did not pay.
   bool lending_rests_now = false;  // As of the last step.
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
 };

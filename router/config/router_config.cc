@@ -204,7 +204,8 @@ void read(ConfigReader& in, RouterConfig& config) {
        {"never", DecodePrefills::kNever},
        {"waiting", DecodePrefills::kWaiting},
        {"even", DecodePrefills::kEven}},
-      {"Which other prompts go to the decode worker alone. `auto`: all, if it shares its cores with "
+      {"Which other prompts go to the decode worker alone. `auto`: all, if it shares its cores "
+       "with "
        "a prefill worker of the job, because one worker can then use all of them; otherwise none. "
        "`waiting`: those that it would have computed before their turn came at the prefill worker. "
        "`even`: all while it has no more tokens of prompts to compute than the prefill worker. Its "

@@ -10,10 +10,10 @@ namespace pdjob::router {
 
 enum class BypassReason {
   kSharedCores,  // A prefill worker would compute the prompt on the same cores.
-  kShort,       // So little is left to compute that a hand-over costs more.
-  kWaits,       // The prompt would wait for its prefill worker: RouterConfig::decode_prefills.
-  kBusy,        // The decode worker has much to do, and the prefill worker little.
-  kPromptOnly,  // There is nothing to decode: a prefill worker alone serves it.
+  kShort,        // So little is left to compute that a hand-over costs more.
+  kWaits,        // The prompt would wait for its prefill worker: RouterConfig::decode_prefills.
+  kBusy,         // The decode worker has much to do, and the prefill worker little.
+  kPromptOnly,   // There is nothing to decode: a prefill worker alone serves it.
 };
 const char* to_string(BypassReason reason);
 
@@ -35,8 +35,8 @@ std::optional<BypassReason> bypasses_always(const RouterConfig& config, uint64_t
 bool spills(const RouterConfig& config, uint32_t prefill_requests,
             std::optional<uint32_t> decode_requests);
 
-// Empty: hand over. Requires: bypasses_always() said nothing, and there is a prefill worker, whether
-// it has room or not.
+// Empty: hand over. Requires: bypasses_always() said nothing, and there is a prefill worker,
+// whether it has room or not.
 std::optional<BypassReason> bypass(const RouterConfig& config, const BypassFacts& facts);
 
 }  // namespace pdjob::router

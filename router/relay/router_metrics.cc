@@ -133,9 +133,9 @@ RouterMetrics::RouterMetrics()
                                          "Requests by how they ended.",
                                          {{"outcome", to_string(static_cast<Outcome>(i))}}));
   }
-  for (const BypassReason reason : {BypassReason::kSharedCores, BypassReason::kShort,
-                                    BypassReason::kWaits, BypassReason::kBusy,
-                                    BypassReason::kPromptOnly}) {
+  for (const BypassReason reason :
+       {BypassReason::kSharedCores, BypassReason::kShort, BypassReason::kWaits, BypassReason::kBusy,
+        BypassReason::kPromptOnly}) {
     bypassed_.push_back(metrics_.counter("pdjob_router_bypassed_total",
                                          "Requests that one worker served alone, because a "
                                          "hand-over would not have paid: a decode worker, or if "

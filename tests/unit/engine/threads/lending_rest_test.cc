@@ -31,6 +31,17 @@ TEST(LendingRest, MoreBorrowedThreadsMustSaveMore) {
   EXPECT_TRUE(LendingRest().judge(step, kNow));
 }
 
+TEST(LendingRest, AShortDisturbanceDoesNotEndWhatPaysButOneSlowStepDoes) {
+  LendingRest rest;
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_FALSE(rest.judge(step_of(milliseconds(10)), kNow));
+  }
+  EXPECT_FALSE(rest.judge(step_of(milliseconds(20)), kNow)) << "5 ms lost";
+  EXPECT_FALSE(rest.judge(step_of(milliseconds(10)), kNow));
+  EXPECT_FALSE(rest.judge(step_of(milliseconds(20)), kNow));
+  EXPECT_TRUE(rest.judge(step_of(milliseconds(26)), kNow)) << "more than all credit";
+}
+
 TEST(LendingRest, ItIsTriedLessAndLessOftenWhileItDoesNotPay) {
   LendingRest rest;
   Duration before{};
