@@ -38,6 +38,4 @@ target_include_directories(llama_common SYSTEM INTERFACE
 target_link_libraries(llama_common INTERFACE
   ${PDJOB_LLAMA_DIR}/build/common/libllama-common.a
   ${PDJOB_LLAMA_DIR}/build/common/libllama-common-base.a
-  ${PDJOB_LLAMA_DIR}/build/vendor/cpp-httplib/libcpp-httplib.a
-  ${PDJOB_LLAMA_DIR}/build/vendor/hash/libvendor-hash.a
   llama)

@@ -21,7 +21,7 @@ constexpr size_t kTensorSampleBytes = 4096;
 struct CloseFile {
   void operator()(FILE* file) const { fclose(file); }
 };
-struct FreeGguf {
+struct CloseGguf {
   void operator()(gguf_context* gguf) const { gguf_free(gguf); }
 };
 struct FreeHash {
@@ -88,7 +88,7 @@ std::string rope(const llama_model& model) {
 
 Result<std::string> model_digest(const std::string& path) {
   const Error unreadable{ErrorCode::kCorrupt, "cannot read the GGUF file " + path};
-  const std::unique_ptr<gguf_context, FreeGguf> gguf(
+  const std::unique_ptr<gguf_context, CloseGguf> gguf(
       gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
   const std::unique_ptr<FILE, CloseFile> file(fopen(path.c_str(), "rb"));
   std::error_code failed;

@@ -20,14 +20,14 @@ constexpr size_t kBigBytes = size_t{1} << 20;
 constexpr size_t kMappingsMax = 32768;  // Half of Linux's default vm.max_map_count.
 
 using AllocateBuffer = ggml_backend_buffer_t (*)(ggml_backend_buffer_type_t, size_t);
-AllocateBuffer allocate_normally = nullptr;  // The function that PageAlignedBuffers replaced.
+AllocateBuffer allocate_unaligned = nullptr;  // The function that PageAlignedBuffers replaced.
 
 void unmap_buffer(ggml_backend_buffer_t buffer) { munmap(buffer->context, buffer->size); }
 
 // libllama clears its KV while it makes a context. The pages of a new mapping are zero already, and
 // touching them all would cost memory and time.
 void clear_buffer(ggml_backend_buffer_t buffer, uint8_t value) {
-  const bool is_new = allocate_normally != nullptr;
+  const bool is_new = allocate_unaligned != nullptr;
   if (value != 0 || !is_new) {
     std::memset(buffer->context, value, buffer->size);
   }
@@ -35,7 +35,7 @@ void clear_buffer(ggml_backend_buffer_t buffer, uint8_t value) {
 
 ggml_backend_buffer_t allocate_pages(ggml_backend_buffer_type_t type, size_t bytes) {
   if (bytes < kBigBytes) {
-    return allocate_normally(type, bytes);
+    return allocate_unaligned(type, bytes);
   }
   void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -87,15 +87,15 @@ Result<SealedMemory> share(KvRegion& region) {
 }  // namespace
 
 PageAlignedBuffers::PageAlignedBuffers() {
-  PDJOB_CHECK(allocate_normally == nullptr);
+  PDJOB_CHECK(allocate_unaligned == nullptr);
   ggml_backend_buffer_type_t type = ggml_backend_cpu_buffer_type();
-  allocate_normally = type->iface.alloc_buffer;
+  allocate_unaligned = type->iface.alloc_buffer;
   type->iface.alloc_buffer = allocate_pages;
 }
 
 PageAlignedBuffers::~PageAlignedBuffers() {
-  ggml_backend_cpu_buffer_type()->iface.alloc_buffer = allocate_normally;
-  allocate_normally = nullptr;
+  ggml_backend_cpu_buffer_type()->iface.alloc_buffer = allocate_unaligned;
+  allocate_unaligned = nullptr;
 }
 
 uint32_t round_up_rows(uint32_t rows, std::span<const uint32_t> row_bytes) {

@@ -14,7 +14,7 @@ std::string milliseconds_text(Duration duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
-std::string seconds_text(Duration duration) {
+std::string exact_seconds(Duration duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6f", std::chrono::duration<double>(duration).count());
   return text;
@@ -126,9 +126,9 @@ std::string JobRollout::json() const {
   json.key("serving").integer(now.serving);
   const UpdateParts& parts = core_.last_update();
   json.key("last_update").begin_object();
-  json.key("preparing_seconds").raw(seconds_text(parts.preparing));
-  json.key("closing_seconds").raw(seconds_text(parts.closing));
-  json.key("applying_seconds").raw(seconds_text(parts.applying));
+  json.key("preparing_seconds").raw(exact_seconds(parts.preparing));
+  json.key("closing_seconds").raw(exact_seconds(parts.closing));
+  json.key("applying_seconds").raw(exact_seconds(parts.applying));
   json.key("bytes").integer(parts.bytes);
   json.end_object();
   json.key("not_serving").begin_array();

@@ -9,7 +9,7 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr Duration kTick = std::chrono::milliseconds(500);
+constexpr Duration kStragglersTick = std::chrono::milliseconds(500);
 
 // Nodes with other GPUs than their number tells apart have labels that do.
 std::string kind_of(const Node* node) {
@@ -64,7 +64,7 @@ JobStragglers::JobStragglers(net::Loop& loop, JobRunner& runner, Options options
       options_(std::move(options)),
       stragglers_(options_.config, options_.record) {
   if (options_.config.on()) {
-    tick_ = loop_.call_at(loop_.now() + kTick, [this] { tick(); });
+    tick_ = loop_.call_at(loop_.now() + kStragglersTick, [this] { tick(); });
   }
 }
 
@@ -72,7 +72,7 @@ JobStragglers::~JobStragglers() { loop_.cancel(tick_); }
 
 void JobStragglers::tick() {
   const Instant now = loop_.now();
-  tick_ = loop_.call_at(now + kTick, [this] { tick(); });
+  tick_ = loop_.call_at(now + kStragglersTick, [this] { tick(); });
   const Job& job = runner_.job();
   if (job.state() != JobState::kReady || job.adopting() || !stragglers_.due(now)) {
     return;

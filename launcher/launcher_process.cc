@@ -386,8 +386,8 @@ class LauncherProcess final : JobRunner::Observer {
         .port = ledger.control_port,
         .keys = net::curve_keys_of(ledger.root_key().derive("control")),
         .launcher = ledger.launcher};
-    constexpr Duration kPortComesFree = std::chrono::seconds(5);
-    PDJOB_TRY(control_, patiently(run_.adopts() ? kPortComesFree : Duration{}, [&] {
+    constexpr Duration kOldPortComesFree = std::chrono::seconds(5);
+    PDJOB_TRY(control_, patiently(run_.adopts() ? kOldPortComesFree : Duration{}, [&] {
                 return net::ControlServer::open(loop_, runner_, options);
               }));
     ledger.control_port = net::port_of(control_->endpoint());

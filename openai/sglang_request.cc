@@ -54,7 +54,7 @@ void read_rids(const Fields& fields, ApiRequest& request) {
   }
 }
 
-void read_logprobs(const Fields& fields, ApiRequest& request) {
+void read_sglang_logprobs(const Fields& fields, ApiRequest& request) {
   bool wanted = false;
   int32_t alternatives = 0;
   int64_t start = -1;
@@ -73,7 +73,7 @@ void read_logprobs(const Fields& fields, ApiRequest& request) {
   request.sampling.logprobs_at_temperature = true;
 }
 
-void read_sampling(const Fields& params, ApiRequest& request) {
+void read_sglang_sampling(const Fields& params, ApiRequest& request) {
   SamplingParams& sampling = request.sampling;
   StopParams& stop = request.stop;
   read_draw(params, {.seed = "sampling_seed", .temperature_max = kTemperatureMaxOfEngines},
@@ -117,9 +117,9 @@ void read_sglang_request(const Fields& fields, ApiRequest& request) {
   read_ids_or_text(fields, request);
   read_rids(fields, request);
   if (const auto params = fields.object("sampling_params")) {
-    read_sampling(*params, request);
+    read_sglang_sampling(*params, request);
   }
-  read_logprobs(fields, request);
+  read_sglang_logprobs(fields, request);
   fields.boolean("stream", request.stream);
   fields.boolean("return_prompt_token_ids", request.return_token_ids);
   fields.text("cache_salt", request.cache_salt);

@@ -9,7 +9,7 @@
 namespace pdjob::openai {
 namespace {
 
-void read_sampling(const Fields& params, ApiRequest& request) {
+void read_tokens_sampling(const Fields& params, ApiRequest& request) {
   StopParams& stop = request.stop;
   read_draw(params, {.temperature_max = kTemperatureMaxOfEngines}, request);
   params.integer("logprobs", {0, limits::kLogprobsMax}, request.sampling.logprobs);
@@ -33,7 +33,7 @@ void read_tokens_request(const Fields& fields, ApiRequest& request) {
     fields.wrong("token_ids", "must be a list of token ids");
   }
   if (const auto params = fields.object("sampling_params")) {
-    read_sampling(*params, request);
+    read_tokens_sampling(*params, request);
   }
   std::string id;
   fields.text("request_id", id);

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kPieceBytes = 256 * limits::kKiB;
 constexpr Duration kExpiryInterval = std::chrono::seconds(1);
 constexpr size_t kExpiredAtOnce = 1000;
-constexpr ListLimits kListLimits{.usual = 10'000, .max = 10'000};
+constexpr ListLimits kFileListLimits{.usual = 10'000, .max = 10'000};
 
 int64_t whole_seconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
@@ -210,7 +210,7 @@ void FilesApi::finished(net::ExchangeId client, const FileRecord& file) {
 // ---- Questions
 
 void FilesApi::list(net::ExchangeId client, const std::string& tenant, std::string_view query) {
-  const auto parsed = parse_list_query(query, kListLimits);
+  const auto parsed = parse_list_query(query, kFileListLimits);
   if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
     return refuse(client, *error);
   }

@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMessageBytesMax = 300;
 
 // The library's messages begin with a time and a source file, and may quote the whole grammar.
-Error refused(const std::string& what) {
+Error bad_grammar(const std::string& what) {
   const size_t source = what.find(".cc:");
   const size_t colon = source == std::string::npos ? std::string::npos : what.find(": ", source);
   std::string message = colon == std::string::npos ? what : what.substr(colon + 2);
@@ -85,7 +85,7 @@ Result<std::string> GrammarCompiler::compile(StructureKind kind, const std::stri
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::kInvalidArgument, "the structure takes too much memory to compile"};
   } catch (const std::exception& thrown) {
-    return refused(thrown.what());
+    return bad_grammar(thrown.what());
   }
 }
 

@@ -50,9 +50,9 @@ picojson::value text(std::string_view what) { return picojson::value(std::string
 // XGrammar rounds the bounds of numbers to multiples of this.
 constexpr double kNumberStep = 1e-6;
 
-class Reader {
+class SchemaReader {
  public:
-  explicit Reader(const picojson::value& root) : root_(root) {}
+  explicit SchemaReader(const picojson::value& root) : root_(root) {}
 
   Result<std::string> run() {
     PDJOB_TRY_STATUS(collect_definitions());
@@ -611,7 +611,7 @@ Result<std::string> normalise_json_schema(std::string_view schema) {
     if (!problem.empty() || rest != end) {
       return invalid("not JSON");
     }
-    return Reader(root).run();
+    return SchemaReader(root).run();
   } catch (const std::exception&) {
     return invalid("not JSON");  // An invalid number, such as 1e999.
   }

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kNeverInside = R"(\x00-\x1f"\\)";  // Not in a JSON string unescaped.
 constexpr std::string_view kSpecial = R"(^$\.*+?()[]{}|)";
 
-Error refused(const std::string& what) { return {ErrorCode::kInvalidArgument, what}; }
+Error bad_pattern(const std::string& what) { return {ErrorCode::kInvalidArgument, what}; }
 
 std::string escaped(char sign) {
   const bool special = kSpecial.find(sign) != std::string_view::npos || sign == '-' || sign == '/';
@@ -39,23 +39,24 @@ class Translator {
 
   Result<std::string> run() {
     if (text_.size() > limits::kPatternBytesMax) {
-      return refused("must have at most " + std::to_string(limits::kPatternBytesMax) + " bytes");
+      return bad_pattern("must have at most " + std::to_string(limits::kPatternBytesMax) +
+                         " bytes");
     }
     if (!std::all_of(text_.begin(), text_.end(), [](char c) { return c >= 0x20 && c <= 0x7e; })) {
-      return refused("must be printable ASCII");
+      return bad_pattern("must be printable ASCII");
     }
     if (!text_.starts_with('^') || !text_.ends_with('$') || text_.size() < 2) {
-      return refused(
+      return bad_pattern(
           "must begin with ^ and end with $: a pattern that may match anywhere in the "
           "string is not supported");
     }
     text_ = text_.substr(1, text_.size() - 2);
     PDJOB_TRY(const size_t weight, alternatives(0));
     if (at_ < text_.size()) {
-      return refused("has a ) without a (");
+      return bad_pattern("has a ) without a (");
     }
     if (weight > limits::kPatternWeightMax) {
-      return refused("repeats too much");
+      return bad_pattern("repeats too much");
     }
     return "^" + out_ + "$";
   }
@@ -70,14 +71,14 @@ class Translator {
 
   Result<size_t> alternatives(size_t depth) {
     if (depth > limits::kPatternDepthMax) {
-      return refused("is nested too deeply");
+      return bad_pattern("is nested too deeply");
     }
     size_t weight = 0;
     while (more() && text_[at_] != ')') {
       if (text_[at_] == '|') {
         if (depth == 0) {
           // ^a|b$ means (^a)|(b$).
-          return refused("must put its alternatives into a group: ^(a|b)$");
+          return bad_pattern("must put its alternatives into a group: ^(a|b)$");
         }
         out_ += text_[at_++];
         continue;
@@ -99,7 +100,7 @@ class Translator {
       return weight;
     }
     if (more() && std::string_view("*+?{").find(text_[at_]) != std::string_view::npos) {
-      return refused("repeats a repetition, or is lazy or possessive");
+      return bad_pattern("repeats a repetition, or is lazy or possessive");
     }
     return std::min(weight * times, limits::kPatternWeightMax + 1);
   }
@@ -112,7 +113,7 @@ class Translator {
                                limits::kPatternWeightMax + 1);
     }
     if (at_ == begin) {
-      return refused("has a { that begins no {n}, {n,} or {n,m}");
+      return bad_pattern("has a { that begins no {n}, {n,} or {n,m}");
     }
     return value;
   }
@@ -129,7 +130,7 @@ class Translator {
       }
     }
     if (!eat('}') || high < low) {
-      return refused("has a { that begins no {n}, {n,} or {n,m}");
+      return bad_pattern("has a { that begins no {n}, {n,} or {n,m}");
     }
     out_ += "{" + std::to_string(low) + (open ? "," : "");
     out_ += (open || high == low) ? "}" : "," + std::to_string(high) + "}";
@@ -149,10 +150,10 @@ class Translator {
       case '\\':
         return escape();
       case '"':
-        return refused("must not match a quote, which JSON escapes");
+        return bad_pattern("must not match a quote, which JSON escapes");
       default:
         if (kSpecial.find(sign) != std::string_view::npos) {
-          return refused(std::string("has a ") + sign + " where nothing can have it");
+          return bad_pattern(std::string("has a ") + sign + " where nothing can have it");
         }
         out_ += escaped(sign);
         return size_t{1};
@@ -161,12 +162,12 @@ class Translator {
 
   Result<size_t> group(size_t depth) {
     if (eat('?') && !eat(':')) {
-      return refused("must not look ahead or behind, or name a group");
+      return bad_pattern("must not look ahead or behind, or name a group");
     }
     out_ += '(';
     PDJOB_TRY(const size_t weight, alternatives(depth + 1));
     if (!eat(')')) {
-      return refused("has a ( without a )");
+      return bad_pattern("has a ( without a )");
     }
     out_ += ')';
     return weight;
@@ -174,7 +175,7 @@ class Translator {
 
   Result<size_t> escape() {
     if (!more()) {
-      return refused("ends in a backslash");
+      return bad_pattern("ends in a backslash");
     }
     const char sign = text_[at_++];
     if (const auto inside = class_of(sign)) {
@@ -191,10 +192,10 @@ class Translator {
     const bool letter = (sign >= '0' && sign <= '9') || (sign >= 'a' && sign <= 'z') ||
                         (sign >= 'A' && sign <= 'Z') || sign == '_';
     if (letter) {
-      return refused(std::string("has \\") + sign + ", which is not supported");
+      return bad_pattern(std::string("has \\") + sign + ", which is not supported");
     }
     if (sign == '\\' || sign == '"') {
-      return refused("must not match a quote or a backslash, which JSON escapes");
+      return bad_pattern("must not match a quote or a backslash, which JSON escapes");
     }
     return ok();
   }
@@ -204,12 +205,12 @@ class Translator {
     char sign = text_[at_++];
     if (sign == '\\') {
       if (!more()) {
-        return refused("ends in a class");
+        return bad_pattern("ends in a class");
       }
       sign = text_[at_++];
       PDJOB_TRY_STATUS(check_literal(sign));
     } else if (sign == '"') {
-      return refused("must not match a quote, which JSON escapes");
+      return bad_pattern("must not match a quote, which JSON escapes");
     }
     return sign;
   }
@@ -223,7 +224,7 @@ class Translator {
         inside += *class_of(text_[at_ + 1]);
         at_ += 2;
         if (more() && text_[at_] == '-' && at_ + 1 < text_.size() && text_[at_ + 1] != ']') {
-          return refused("has a range that begins with a class");
+          return bad_pattern("has a range that begins with a class");
         }
         continue;
       }
@@ -232,18 +233,18 @@ class Translator {
       if (at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']') {
         ++at_;
         if (text_[at_] == '\\' && at_ + 1 < text_.size() && class_of(text_[at_ + 1])) {
-          return refused("has a range that ends with a class");
+          return bad_pattern("has a range that ends with a class");
         }
         PDJOB_TRY(const char high, class_sign());
         if (high < low || (!negated && low < '"' && high >= '"') ||
             (!negated && low < '\\' && high >= '\\')) {
-          return refused("has a range that is empty, or holds a quote or a backslash");
+          return bad_pattern("has a range that is empty, or holds a quote or a backslash");
         }
         inside += "-" + escaped(high);
       }
     }
     if (!eat(']') || inside.empty()) {
-      return refused("has a class without an end, or an empty one");
+      return bad_pattern("has a class without an end, or an empty one");
     }
     out_ += negated ? "[^" + std::string(kNeverInside) + inside + "]" : "[" + inside + "]";
     return size_t{1};

@@ -29,9 +29,9 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr size_t kWarningsMax = 64;  // Different ones of a session; more are not said.
-constexpr Duration kLastMessages = std::chrono::milliseconds(500);  // To leave after the end.
-constexpr Duration kLauncherComes = std::chrono::seconds(20);       // To an agent of its own.
+constexpr size_t kSessionWarningsMax = 64;  // Different ones of a session; more are not said.
+constexpr Duration kLastWords = std::chrono::milliseconds(500);  // To leave after the end.
+constexpr Duration kLauncherComes = std::chrono::seconds(20);    // To an agent of its own.
 
 std::string shortened(std::string text) {
   text.resize(std::min(text.size(), kAgentTextBytesMax));
@@ -78,7 +78,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
                                       .server_public_key = keys.launcher.public_key,
                                       .keys = keys.agent,
                                       .queue = net::CurveClient::Options::Queue::kOnlyConnected,
-                                      .linger = kLastMessages}));
+                                      .linger = kLastWords}));
     if (options_.lifeline >= 0) {
       PDJOB_TRY_STATUS(loop_.watch(options_.lifeline, EPOLLIN | EPOLLRDHUP, *this));
     }
@@ -118,7 +118,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   }
 
   void warn_once(const std::string& text) {
-    if (told_.size() < kWarningsMax && told_.insert(text).second) {
+    if (told_.size() < kSessionWarningsMax && told_.insert(text).second) {
       log::warn(text);
     }
   }

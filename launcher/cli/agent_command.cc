@@ -71,7 +71,7 @@ Result<AgentOptions> options_of(const AgentFlags& flags, const Places& places) {
   return options;
 }
 
-int refuse(const Error& error) {
+int refuse_agent(const Error& error) {
   std::fprintf(stderr, "pdjob agent: %s\n", error.message.c_str());
   return kExitUsage;
 }
@@ -81,10 +81,10 @@ int refuse(const Error& error) {
 int run_agent_by_flags(const AgentFlags& flags, const Places& places) {
   if (!flags.new_key_file.empty()) {
     const Status made = make_key_file(flags.new_key_file);
-    return made ? kExitOk : refuse(made.error());
+    return made ? kExitOk : refuse_agent(made.error());
   }
   const auto options = options_of(flags, places);
-  return options ? run_agent(*options) : refuse(options.error());
+  return options ? run_agent(*options) : refuse_agent(options.error());
 }
 
 }  // namespace pdjob::launcher

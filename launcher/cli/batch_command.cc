@@ -13,7 +13,7 @@
 namespace pdjob::launcher {
 namespace {
 
-int refuse(const Error& error) {
+int refuse_batch(const Error& error) {
   const bool has_end = error.message.ends_with('\n');
   std::fprintf(stderr, "%s%s%s", has_end ? "" : "pdjob batch: ", error.message.c_str(),
                has_end ? "" : "\n");
@@ -112,14 +112,14 @@ Result<int> run(const BatchFlags& flags, const Places& places) {
 
 int run_batch_command(const BatchFlags& flags, const Places& places) {
   const Result<int> code = run(flags, places);
-  return code ? *code : refuse(code.error());
+  return code ? *code : refuse_batch(code.error());
 }
 
 int run_batch_job(const std::string& config_path, const std::vector<std::string>& settings,
                   const Places& places) {
   Result<JobConfig> config =
       read_job_config(config_path, places, JobUse::kForBatch, settings_of(settings));
-  return config ? run_job(batch_job(*std::move(config))) : refuse(config.error());
+  return config ? run_job(batch_job(*std::move(config))) : refuse_batch(config.error());
 }
 
 }  // namespace pdjob::launcher

@@ -59,7 +59,7 @@ std::optional<VitalSigns> vital_signs_of(int64_t pid, Instant now) {
   const std::string path = "/proc/" + std::to_string(pid) + "/status";
   const net::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 8192> text{};
-  const ssize_t size = file.valid() ? read(file.get(), text.data(), text.size()) : -1;
+  const ssize_t size = file.valid() ? ::read(file.get(), text.data(), text.size()) : -1;
   if (size <= 0) {
     return std::nullopt;
   }

@@ -14,7 +14,7 @@ namespace pdjob::launcher {
 namespace {
 
 // Time from the end of draining until the remaining processes are killed.
-constexpr Duration kExitGrace = std::chrono::seconds(2);
+constexpr Duration kStopGrace = std::chrono::seconds(2);
 
 bool is_ready(const Process& process) { return process.state == ProcessState::kReady; }
 bool has_hope(const Process& process) { return !process.hopeless(); }
@@ -726,7 +726,7 @@ void Job::on(const StopAsked& event, Turn& turn) {
   exit_code_ = event.exit_code;
   start_deadline_ = kNever;
   drain_deadline_ = turn.now + timing_.stop_timeout;
-  stop_deadline_ = drain_deadline_ + kExitGrace;
+  stop_deadline_ = drain_deadline_ + kStopGrace;
   turn.emit(CloseDoors{});
   for (Process& process : processes_) {
     if (process.awaits_drain()) {

@@ -24,7 +24,7 @@ struct End {
 };
 using Ends = std::map<std::string, End>;  // By engine id.
 
-std::string string_of(const JsonObject& object, std::string_view name) {
+std::string field_text(const JsonObject& object, std::string_view name) {
   return openai::json_string(object.value(name)).value_or("");
 }
 
@@ -102,17 +102,17 @@ LinkRow row_of(const std::string& link, const End& worker, const Ends& ends) {
   if (!object) {
     return {};
   }
-  const std::string engine = string_of(*object, "peer");
+  const std::string engine = field_text(*object, "peer");
   const auto known = ends.find(engine);
   const End peer = known == ends.end() ? End{.name = engine, .node = "?"} : known->second;
-  const bool sends = string_of(*object, "direction") == "sends";
+  const bool sends = field_text(*object, "direction") == "sends";
   const double opened = number_of(*object, "links_opened");
   const End& from = sends ? worker : peer;
   const End& to = sends ? peer : worker;
   return {
       {from.name + " > " + to.name, from.node + " > " + to.node, worker.name,
-       string_of(*object, "transport") + (object->value("encrypted") == "true" ? ", tls" : ""),
-       string_of(*object, "state") + (object->value("suspect") == "true" ? ", suspect" : ""),
+       field_text(*object, "transport") + (object->value("encrypted") == "true" ? ", tls" : ""),
+       field_text(*object, "state") + (object->value("suspect") == "true" ? ", suspect" : ""),
        count_text(number_of(*object, "epoch")), count_text(std::max(opened - 1, 0.0)),
        count_text(number_of(*object, "transfers")), bytes_text(number_of(*object, "bytes")),
        rate_text(number_of(*object, "gb_per_second")),

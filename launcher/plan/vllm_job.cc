@@ -22,7 +22,7 @@
 namespace pdjob::launcher {
 namespace {
 
-constexpr uint32_t kGpusMax = 1U << 16;
+constexpr uint32_t kVllmGpusMax = 1U << 16;
 constexpr uint32_t kSecondsMax = 24 * 3600;
 constexpr uint32_t kSecondsOfVllm = 600;  // Its default.
 constexpr const char* kExtra = "_extra_params";
@@ -85,7 +85,7 @@ void read_role(ConfigReader& in, const char* name, Role& role, const VllmJob& jo
   in.section(name, {"One role."}, [&](ConfigReader& section) {
     role.environment = job.environment;
     read_variables(section, role.environment);
-    section.field("num_gpus", role.gpus, {"GPUs of the role."}, {0, kGpusMax});
+    section.field("num_gpus", role.gpus, {"GPUs of the role."}, {0, kVllmGpusMax});
     section.field("replicas", role.replicas, {"Workers of the role."}, {1, kWorkersPerRoleMax});
     read_params(section, role.params);
     if (!section.has("num_gpus")) {
@@ -171,8 +171,8 @@ void finish_role(ConfigReader& in, const std::string& name, Role& role, VllmJob&
 
 void read(ConfigReader& in, VllmJob& job) {
   in.field("timeout", job.timeout, {"To start.", "seconds"}, {1, kSecondsMax});
-  in.field("num_gpus", job.gpus, {"GPUs of the cluster."}, {0, kGpusMax});
-  in.field("gpus_per_worker", job.gpus_per_worker, {"GPUs of a bundle."}, {1, kGpusMax});
+  in.field("num_gpus", job.gpus, {"GPUs of the cluster."}, {0, kVllmGpusMax});
+  in.field("gpus_per_worker", job.gpus_per_worker, {"GPUs of a bundle."}, {1, kVllmGpusMax});
   if (job.gpus % job.gpus_per_worker != 0) {
     in.fail("num_gpus", "must be a multiple of gpus_per_worker, " +
                             std::to_string(job.gpus_per_worker) + ", got " +

@@ -9,13 +9,13 @@
 namespace pdjob::launcher {
 namespace {
 
-constexpr const char* kExtra = "kv_connector_extra_config";
+constexpr const char* kConnectorExtra = "kv_connector_extra_config";
 constexpr std::string_view kNixl = "NixlConnector";
 
 // NixlConnector gets these from pdjob, or does not read them.
-constexpr auto kDerived =
-    std::to_array<std::string_view>({"kv_connector", "kv_role", "engine_id", "kv_ip", "kv_port",
-                                     "kv_rank", "kv_parallel_size", "kv_buffer_size", kExtra});
+constexpr auto kDerived = std::to_array<std::string_view>(
+    {"kv_connector", "kv_role", "engine_id", "kv_ip", "kv_port", "kv_rank", "kv_parallel_size",
+     "kv_buffer_size", kConnectorExtra});
 // Members of the connector that the example file was written for.
 constexpr auto kOfOthers =
     std::to_array<std::string_view>({"store_timeout", "proxy", "http_port", "node_name"});
@@ -26,7 +26,7 @@ bool same_word(std::string_view a, std::string_view b) {
   });
 }
 
-std::string list_of(const std::vector<std::string>& words) {
+std::string joined(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
     text += (text.empty() ? "" : ", ") + word;
@@ -54,7 +54,7 @@ KvConfig parse(const std::string& json, const VllmKvEnd& end) {
       config.own.push_back(key);
     }
   }
-  in.section(kExtra, {"Of the connector."}, [&](ConfigReader& extra) {
+  in.section(kConnectorExtra, {"Of the connector."}, [&](ConfigReader& extra) {
     for (const std::string& key : extra.written_keys()) {
       const bool of_others = std::ranges::find(kOfOthers, key) != kOfOthers.end();
       (of_others ? config.unread : config.own).push_back(key);
@@ -103,12 +103,12 @@ std::string read_vllm_kv_config(ConfigReader& in, const std::string& place, cons
                        " belongs" + (config.own.empty() ? ": pdjob writes that" : ""));
   }
   if (!config.unread.empty()) {
-    in.warn(place, "NixlConnector does not read " + list_of(config.unread));
+    in.warn(place, "NixlConnector does not read " + joined(config.unread));
   }
   if (config.own.empty()) {
     return {};
   }
-  in.warn(place, "is passed on as it stands, because pdjob does not derive " + list_of(config.own) +
+  in.warn(place, "is passed on as it stands, because pdjob does not derive " + joined(config.own) +
                      "; its role, engine id and lease are yours, too");
   replace_all(passed, '"' + config.connector + '"', '"' + std::string(kNixl) + '"');
   return passed;

@@ -22,7 +22,7 @@ constexpr auto kReadByNobody = std::to_array<const char*>(
 
 using Texts = std::vector<std::string>;
 
-bool is_option(std::string_view word) { return word.size() > 2 && word.starts_with("--"); }
+bool is_long_option(std::string_view word) { return word.size() > 2 && word.starts_with("--"); }
 
 // The recipe of a router, and the options that the recipe sets itself.
 struct Known {
@@ -60,7 +60,7 @@ std::vector<Option> options_of(const Texts& words) {
       continue;
     }
     const size_t equals = word.find('=');
-    if (is_option(word)) {
+    if (is_long_option(word)) {
       options.push_back({.name = word.substr(0, equals)});
       if (equals != std::string::npos) {
         options.back().values.push_back(word.substr(equals + 1));

@@ -40,7 +40,7 @@ int64_t pid_in(const std::string& path) {
 
 std::string key_path(const std::string& folder) { return folder + "/agent.key"; }
 
-Error cannot(const std::string& what) {
+Error agent_cannot(const std::string& what) {
   return {ErrorCode::kUnavailable, "cannot " + what + ": " + std::strerror(errno)};
 }
 
@@ -49,7 +49,7 @@ Status write_key(const std::string& path, const std::string& key) {
   const net::Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid() ||
       write(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
-    return cannot("write " + path);
+    return agent_cannot("write " + path);
   }
   return ok();
 }
@@ -102,7 +102,7 @@ Status LocalAgent::start() {
   const std::string path = lock_path(options_.folder);
   const net::Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock.valid() || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return cannot("lock " + path);
+    return agent_cannot("lock " + path);
   }
   PDJOB_TRY_STATUS(write_key(key_path(options_.folder), options_.key));
   return net::start_detached(

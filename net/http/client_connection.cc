@@ -14,7 +14,7 @@ namespace pdjob::net {
 namespace {
 
 // Receives on one connection before others get their turn.
-constexpr int kReceivesPerTurn = 16;
+constexpr int kReplyReceivesPerTurn = 16;
 
 }  // namespace
 
@@ -146,7 +146,7 @@ void ClientConnection::receive(Ended ended) {
   const std::span<char> buffer = owner_.receive_buffer();
   input_waits_ = true;
   for (int turn = 0; phase_ != Phase::kClosed && !paused_; ++turn) {
-    if (turn == kReceivesPerTurn) {
+    if (turn == kReplyReceivesPerTurn) {
       ask_attention();
       return;
     }

@@ -141,7 +141,7 @@ HttpClientOverEpoll::~HttpClientOverEpoll() {
   loop_.cancel(sweep_timer_);
 }
 
-void append_number(std::string& text, uint64_t number) {
+void append_length(std::string& text, uint64_t number) {
   std::array<char, 20> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
   text.append(digits.data(), end.ptr);
@@ -158,7 +158,7 @@ std::string request_head(const HttpCall& call) {
   head.append("\r\n").append(call.header_lines).append(call.more_header_lines);
   if (!call.streams && (!call.body.empty() || (call.method != "GET" && call.method != "HEAD"))) {
     head.append("Content-Length: ");
-    append_number(head, call.body.size());
+    append_length(head, call.body.size());
     head.append("\r\n");
   }
   head.append("\r\n");
