@@ -70,9 +70,11 @@ std::vector<Mount> cgroup_mounts(std::string_view mountinfo) {
     if (dash - words.begin() < 6 || words.end() - dash < 4) {
       continue;
     }
+    const std::string path = unescaped(words[4]);
+    std::erase_if(mounts, [&](const Mount& mount) { return mount.path == path; });  // It is hidden.
     if (const std::string& type = dash[1]; type == "cgroup" || type == "cgroup2") {
       mounts.push_back({.top = unescaped(words[3]),
-                        .path = unescaped(words[4]),
+                        .path = path,
                         .v2 = type == "cgroup2",
                         .options = words_of(dash[3], ',')});
     }

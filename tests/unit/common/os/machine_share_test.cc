@@ -54,6 +54,11 @@ TEST(CgroupFolders, AMountOfAnotherPartOfTheTreeIsTakenForTheProcesssGroup) {
             (std::vector<CgroupFolder>{{"/c", "/docker/7f"}}));
 }
 
+TEST(CgroupFolders, AMountHidesAnEarlierOneAtItsPath) {
+  EXPECT_EQ(cgroup_folders("0::/pod\n", mount_v2("/c") + mount_v2("/c", "/pod")),
+            (std::vector<CgroupFolder>{{"/c", "/pod"}}));
+}
+
 TEST(CgroupFolders, AGroupOutsideOfTheNamespaceHasNone) {
   EXPECT_TRUE(cgroup_folders("0::/../other\n", mount_v2("/c")).empty());
 }
