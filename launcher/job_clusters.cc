@@ -30,19 +30,25 @@ uint64_t first_session() { return (entropy() >> 1) + 1; }
 
 // Routers run here, whether workers do or not. Workers of other nodes must reach those here.
 Result<Node> local_node(const JobConfig& config) {
-  Node node = LocalCluster::this_node();
   if (config.clusters.empty()) {
+    return LocalCluster::this_node();
+  }
+  const auto local = std::ranges::find(config.clusters, ClusterKind::kLocal, &ClusterConfig::kind);
+  if (local == config.clusters.end()) {
+    Node node = LocalCluster::this_node();
+    node.host = config.launcher.control_host;
+    node.routers_only = true;
     return node;
   }
+  const std::string place = "clusters." + local->name;
+  Node node = LocalCluster::this_node({.cores = local->cpus,
+                                       .cores_by = place + ".cpus",
+                                       .memory_bytes = local->memory_bytes,
+                                       .memory_by = place + ".memory_bytes"});
   node.host = config.launcher.control_host;
-  node.routers_only = !runs_workers_here(config.clusters);
-  for (const ClusterConfig& cluster : config.clusters) {
-    if (cluster.kind == ClusterKind::kLocal) {
-      node.cluster = cluster.name;
-      if (!cluster.host.empty()) {
-        PDJOB_TRY(node.host, address_by_choice(cluster.host));
-      }
-    }
+  node.cluster = local->name;
+  if (!local->host.empty()) {
+    PDJOB_TRY(node.host, address_by_choice(local->host));
   }
   return node;
 }
@@ -251,7 +257,8 @@ Result<std::unique_ptr<LocalAgent>> start_local_agent(net::EventLoop& loop, cons
                            .endpoint = "127.0.0.1:" + std::to_string(run.ledger().agent_port),
                            .key = local_agent_key(run),
                            .host = here.host,
-                           .log_dir = folder.logs().path() + "/" + kLocalLogs},
+                           .log_dir = folder.logs().path() + "/" + kLocalLogs,
+                           .cores = here.cores},
                           std::move(log));
 }
 
@@ -295,7 +302,7 @@ class NodeWait final : Cluster::Handler {
   // Empty: the job can start. Without agents nobody can come, so the plan itself tells.
   std::string lack() const {
     if (waits_for_local() && std::ranges::none_of(cluster_.nodes(), [](const Node& node) {
-          return node.name == LocalCluster::this_node().name;
+          return node.name == LocalCluster::kNodeName;
         })) {
       return "this machine's agent has not joined yet (its log is agent.log)";
     }

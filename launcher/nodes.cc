@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <map>
 
 #include "common/json/json_writer.h"
@@ -36,12 +35,6 @@ Use use_of(const Node& node, const Job& job) {
 
 uint64_t free_cores(const Node& node, const Use& use) {
   return node.cores - std::min<uint64_t>(node.cores, use.cores);
-}
-
-std::string gib(uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-  return text;
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -93,7 +86,9 @@ void append_node(JsonWriter& json, const Node& node, const Job& job, Instant now
   json.key("cores").integer(node.cores);
   json.key("cores_reserved").integer(use.cores);
   json.key("cores_free").integer(free_cores(node, use));
+  json.key("cores_bound").string(node.cores_bound);
   json.key("memory_bytes").integer(node.memory_bytes);
+  json.key("memory_bound").string(node.memory_bound);
   json.key("routers_only").boolean(node.routers_only);
   json.key("avoided_seconds").integer(avoided(node, job, now) / std::chrono::seconds(1));
   json.key("labels").begin_object();
@@ -126,12 +121,12 @@ std::string nodes_text(const std::vector<Node>& nodes, const Job& job, Instant n
   for (const Node& node : nodes) {
     const Use use = use_of(node, job);
     table.push_back({node.name, node.cluster, node.host, std::to_string(node.cores),
-                     std::to_string(free_cores(node, use)), gib(node.memory_bytes),
+                     std::to_string(free_cores(node, use)), gib_text(node.memory_bytes),
                      std::to_string(node.gpus.size()), std::to_string(free_gpus(node, use)),
                      labels_text(node), avoided_text(avoided(node, job, now)),
                      joined(use.processes)});
   }
-  return format_table(table);
+  return format_table(table) + bounds_text(nodes);
 }
 
 std::string nodes_json(const std::string& name, const std::vector<Node>& nodes, const Job& job,

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/os/machine_share.h"
 #include "engine/threads/step_threads.h"
 
 namespace pdjob::engine {
@@ -50,24 +50,20 @@ bool lives(int fd, uint32_t place) {
   return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-uint32_t usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
-}
-
 }  // namespace
 
 struct ThreadBoard::Board {
   std::array<Place, kPlaces> places;
+  uint32_t cores;  // Written once.
 };
 
-Result<int> ThreadBoard::create() {
+Result<int> ThreadBoard::create(uint32_t cores) {
   const int fd = memfd_create("pdjob-threads", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) {
     return failed("memfd_create");
   }
   if (ftruncate(fd, sizeof(Board)) != 0 ||
+      pwrite(fd, &cores, sizeof cores, offsetof(Board, cores)) != sizeof cores ||
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const Error error = failed("making the memory");
     close(fd);
@@ -103,7 +99,7 @@ Result<ThreadBoard> ThreadBoard::join(int fd, uint32_t own) {
       joined.board_ = board;
       joined.place_ = place;
       joined.own_ = own;
-      joined.cores_ = usable_cores();
+      joined.cores_ = std::min(machine_share().cores(), board->cores);
       return joined;
     }
     if (errno != EAGAIN && errno != EACCES) {

@@ -21,7 +21,9 @@ enum class Borrow { kNo, kYes };
 class ThreadBoard {
  public:
   // Makes the memory. Returns its descriptor, which the caller owns, and which a child can inherit.
-  static Result<int> create();
+  // An engine borrows only up to `cores` threads, or what it may use itself if that is less
+  // (common/os/machine_share.h).
+  static Result<int> create(uint32_t cores);
 
   // Takes a place for an engine that has `own` threads. Closes `fd`. Fails if this machine has no
   // such locks, or all places are taken.

@@ -135,8 +135,7 @@ void AgentCluster::carry_out(const SendToAgent& effect) {
 
 void AgentCluster::carry_out(const NodeCame& effect) {
   const Node& node = effect.node;
-  log::info("node " + node.name + " joined: " + node.host + ", " + std::to_string(node.cores) +
-            " cores");
+  log::info("node " + node.name + " joined: " + node.host + ", " + cores_text(node));
   NodeJoined joined{.node = node};
   for (const RunningProcess& process : effect.facts.running) {
     if (node_of_process_.try_emplace(process.incarnation, node.name).second) {

@@ -27,7 +27,9 @@ struct AgentHello {
   uint64_t session = 0;   // That it still holds; 0: none.
   std::string build;      // The version of pdjob.
   uint32_t cores = 0;
+  std::string cores_bound;  // Why no more; empty: the machine has no more.
   uint64_t memory_bytes = 0;
+  std::string memory_bound;  // The same.
   std::vector<std::string> gpus;
   std::vector<std::pair<std::string, std::string>> labels;
 };

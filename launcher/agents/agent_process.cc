@@ -29,25 +29,42 @@ namespace pdjob::launcher {
 
 namespace {
 
+constexpr const char* kGranted = "granted by Ray";
 constexpr size_t kSessionWarningsMax = 64;  // Different ones of a session; more are not said.
 constexpr Duration kLastWords = std::chrono::milliseconds(500);  // To leave after the end.
-constexpr Duration kLauncherComes = std::chrono::seconds(20);    // To an agent of its own.
+constexpr Duration kLauncherComes = std::chrono::seconds(20);       // To an agent of its own.
 
 std::string shortened(std::string text) {
   text.resize(std::min(text.size(), kAgentTextBytesMax));
   return text;
 }
 
-AgentHello hello_of(const AgentOptions& options) {
-  const Node node = LocalCluster::this_node();
-  AgentHello hello{
-      .name = options.name,
-      .instance = entropy(),
-      .build = options.build,
-      .cores = options.cores > 0 ? options.cores : node.cores,
-      .memory_bytes = options.memory_bytes > 0 ? options.memory_bytes : node.memory_bytes,
-      .gpus = node.gpus,
-      .labels = options.labels};
+Node node_of(const AgentOptions& options) {
+  Node node = LocalCluster::this_node({.cores = options.cores,
+                                       .cores_by = "--cores",
+                                       .memory_bytes = options.memory_bytes,
+                                       .memory_by = "--memory"});
+  if (options.granted && options.cores > 0) {
+    node.cores = options.cores;
+    node.cores_bound = kGranted;
+  }
+  if (options.granted && options.memory_bytes > 0) {
+    node.memory_bytes = options.memory_bytes;
+    node.memory_bound = kGranted;
+  }
+  return node;
+}
+
+AgentHello hello_of(const AgentOptions& options, const Node& node) {
+  AgentHello hello{.name = options.name,
+                   .instance = entropy(),
+                   .build = options.build,
+                   .cores = node.cores,
+                   .cores_bound = node.cores_bound,
+                   .memory_bytes = node.memory_bytes,
+                   .memory_bound = node.memory_bound,
+                   .gpus = node.gpus,
+                   .labels = options.labels};
   hello.gpus.resize(std::min(hello.gpus.size(), kNodeFactsMax));
   return hello;
 }
@@ -57,7 +74,8 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   AgentProcess(net::EventLoop& loop, const AgentOptions& options)
       : loop_(loop),
         options_(options),
-        core_(hello_of(options)),
+        node_(node_of(options)),
+        core_(hello_of(options, node_)),
         runner_(loop, core_, *this),
         signals_(loop, std::array{SIGTERM, SIGINT, SIGHUP},
                  [this](int signal) { stop("signal " + std::to_string(signal)); }) {}
@@ -104,8 +122,8 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
  private:
   // What runs for one launcher. Its end kills every process and closes every door.
   struct Session {
-    Session(net::EventLoop& loop, LogFolder folder)
-        : logs(std::move(folder)), cluster(loop, {.logs = logs}) {}
+    Session(net::EventLoop& loop, LogFolder folder, const Node& node)
+        : logs(std::move(folder)), cluster(loop, {.logs = logs, .node = node}) {}
     LogFolder logs;
     LocalCluster cluster;
     std::string host;  // Its processes listen there.
@@ -241,6 +259,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
 
   net::EventLoop& loop_;
   const AgentOptions& options_;
+  const Node node_;  // This machine, as it was when the agent started.
   AgentSession core_;
   std::optional<Session> session_;
   bool served_ = false;         // A session has begun.
@@ -264,7 +283,7 @@ void AgentProcess::carry_out(const BeginSession& effect) {
     runner_.submit(SessionImpossible{shortened(logs.error().message)});
     return;
   }
-  session_.emplace(loop_, std::move(*logs));
+  session_.emplace(loop_, std::move(*logs), node_);
   session_->cluster.report_to(*this);
   session_->host = *address;
   served_ = true;

@@ -19,7 +19,8 @@ bool is_printable(const std::string& text) {
 }
 
 bool is_plain(const AgentHello& hello) {
-  return is_printable(hello.build) && std::ranges::all_of(hello.gpus, is_printable) &&
+  return is_printable(hello.build) && is_printable(hello.cores_bound) &&
+         is_printable(hello.memory_bound) && std::ranges::all_of(hello.gpus, is_printable) &&
          std::ranges::all_of(hello.labels, [](const auto& label) {
            return is_printable(label.first) && is_printable(label.second);
          });
@@ -101,7 +102,7 @@ std::string AgentRoster::name_of(const AgentHello& hello) const {
 
 std::string AgentRoster::objection(const AgentHello& hello) const {
   if (!is_plain(hello)) {
-    return "its build, GPUs or labels hold characters that cannot be printed";
+    return "its build, bounds, GPUs or labels hold characters that cannot be printed";
   }
   if (hello.build != setting_.build) {
     return "it is pdjob " + hello.build.substr(0, kNameBytesMax) + ", the launcher is " +
@@ -160,7 +161,9 @@ void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn&
   agent.heard = turn.now;
   agent.node = {.name = name,
                 .cores = hello.cores,
+                .cores_bound = hello.cores_bound,
                 .memory_bytes = hello.memory_bytes,
+                .memory_bound = hello.memory_bound,
                 .gpus = hello.gpus,
                 .cluster = setting_.cluster,
                 .labels = {hello.labels.begin(), hello.labels.end()}};

@@ -38,7 +38,9 @@ void fields(Codec& codec, Of<AgentHello, Codec> message) {
   codec.value(message.session);
   text(codec, message.build);
   codec.value(message.cores);
+  text(codec, message.cores_bound);
   codec.value(message.memory_bytes);
+  text(codec, message.memory_bound);
   text_list(codec, message.gpus, kFacts);
   label_list(codec, message.labels, kFacts);
 }

@@ -54,6 +54,7 @@ Result<AgentOptions> options_of(const AgentFlags& flags, const Places& places) {
   options.host = flags.host;
   options.cores = flags.cores;
   options.memory_bytes = flags.memory_bytes;
+  options.granted = flags.granted;
   options.build = build_version();
   options.log_dir = flags.log_dir.empty()
                         ? default_state_dir(places) + "/agents/" + options.name + "/logs"

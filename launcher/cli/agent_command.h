@@ -19,8 +19,9 @@ struct AgentFlags {
   std::string host;
   std::string log_dir;
   std::vector<std::string> labels;  // "key=value"
-  uint32_t cores = 0;               // 0: all of the machine's.
+  uint32_t cores = 0;               // At most; 0: all that it may use.
   uint64_t memory_bytes = 0;        // The same.
+  bool granted = false;             // AgentOptions::granted.
 };
 
 // Returns the exit code (common/exit_code.h).

@@ -131,8 +131,10 @@ void ProcessArguments::add_agent(CLI::App& app) {
   command->add_option("--lock-fd", agent_.lock_fd, "Given by the launcher")->group("");
   command->add_option("--name", agent_.name, "The node's name; default: the machine's")
       ->type_name("NAME");
-  command->add_option("--cores", agent_.cores, "How many cores the node offers [all]");
-  command->add_option("--memory", agent_.memory_bytes, "How many bytes of memory it offers [all]");
+  command->add_option("--cores", agent_.cores, "How many cores the node offers at most [all]");
+  command->add_option("--memory", agent_.memory_bytes,
+                      "How many bytes of memory it offers at most [all]");
+  command->add_flag("--granted", agent_.granted, "Given by the launcher")->group("");
   command->add_option("--label", agent_.labels, "What groups of workers may ask for; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);

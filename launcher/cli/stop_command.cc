@@ -113,9 +113,8 @@ Result<JobConfig> config_of(const Ledger& ledger, const std::string& state_dir,
 }
 
 bool has_remote_nodes(const Ledger& ledger) {
-  return std::ranges::any_of(ledger.job.nodes, [](const Node& node) {
-    return node.name != LocalCluster::this_node().name;
-  });
+  return std::ranges::any_of(ledger.job.nodes,
+                             [](const Node& node) { return node.name != LocalCluster::kNodeName; });
 }
 
 bool is_left_behind(const std::string& state_dir, const std::string& job) {

@@ -7,12 +7,12 @@
 #include <filesystem>
 #include <utility>
 
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/os/machine_share.h"
 #include "engine/threads/thread_board.h"
 #include "launcher/clusters/vital_signs.h"
 #include "launcher/plan/gpu_shares.h"
@@ -95,18 +95,12 @@ bool is_worker(net::Role role) {
   return role == net::Role::kPrefill || role == net::Role::kDecode || role == net::Role::kBoth;
 }
 
-uint32_t usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
-}
-
 }  // namespace
 
 LocalCluster::LocalCluster(net::EventLoop& loop, Options options)
     : loop_(loop), options_(std::move(options)) {
   bound_logs();
-  if (const auto threads = engine::ThreadBoard::create()) {
+  if (const auto threads = engine::ThreadBoard::create(options_.node.cores)) {
     threads_ = net::Fd(*threads);
   } else {
     log::warn("workers lend each other no threads: " + threads.error().message);
@@ -120,13 +114,16 @@ void LocalCluster::bound_logs() {
   log_timer_ = loop_.call_at(loop_.now() + kLogsLookedAt, [this] { bound_logs(); });
 }
 
-Node LocalCluster::this_node() {
-  const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
-  const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return {.name = "local",
+Node LocalCluster::this_node(const OperatorBound& bound) {
+  MachineShare share = machine_share();
+  share.bound_cores(bound.cores, bound.cores_by);
+  share.bound_memory(bound.memory_bytes, bound.memory_by);
+  return {.name = kNodeName,
           .host = "127.0.0.1",
-          .cores = usable_cores(),
-          .memory_bytes = pages * page_bytes,
+          .cores = share.cores(),
+          .cores_bound = share.cores_bound,
+          .memory_bytes = share.memory_bytes,
+          .memory_bound = share.memory_bound,
           .gpus = usable_gpus(),
           .overcommits = true};
 }

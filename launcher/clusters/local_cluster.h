@@ -16,6 +16,14 @@
 
 namespace pdjob::launcher {
 
+// What the operator lets a job use of this machine, at most; 0: all.
+struct OperatorBound {
+  uint32_t cores = 0;
+  std::string cores_by;  // Where the operator said so.
+  uint64_t memory_bytes = 0;
+  std::string memory_by;
+};
+
 class LocalCluster final : public Cluster {
  public:
   struct Options {
@@ -41,8 +49,9 @@ class LocalCluster final : public Cluster {
   std::vector<RunningProcess> running() const;
   std::vector<std::pair<std::string, uint16_t>> doors() const;
 
-  // Describes this machine, without a cluster.
-  static Node this_node();
+  static constexpr const char* kNodeName = "local";
+  // Describes this machine as it is now, without a cluster.
+  static Node this_node(const OperatorBound& bound = {});
 
  private:
   void tell(ClusterEvent event);

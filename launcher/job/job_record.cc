@@ -61,7 +61,9 @@ void fields(Codec& codec, Of<Node, Codec> node) {
   text(codec, node.name);
   text(codec, node.host);
   codec.value(node.cores);
+  text(codec, node.cores_bound);
   codec.value(node.memory_bytes);
+  text(codec, node.memory_bound);
   text_list(codec, node.gpus, kBounds);
   text(codec, node.cluster);
   label_map(codec, node.labels, kBounds);

@@ -1,4 +1,4 @@
-// Node: a machine of a cluster, and what it offers. Value.
+// Node: a machine of a cluster, and what it offers. It does not change while it is a node. Value.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,9 @@ struct Node {
   std::string name;
   std::string host;  // Its processes listen here.
   uint32_t cores = 0;
+  std::string cores_bound;  // Why no more, as in common/os/machine_share.h; empty: it has no more.
   uint64_t memory_bytes = 0;
+  std::string memory_bound;                   // The same.
   std::vector<std::string> gpus;              // Names as in CUDA_VISIBLE_DEVICES.
   std::string cluster = "local";              // As named in the job file.
   std::map<std::string, std::string> labels;  // What groups may ask for.
@@ -22,5 +24,15 @@ struct Node {
   bool overcommits = false;
   friend bool operator==(const Node&, const Node&) = default;
 };
+
+// "1 core (CPU quota of cgroup /x)"; without a bound only "1 core".
+std::string cores_text(const Node& node);
+// "4.0 GiB of memory (memory.max of cgroup /x)"
+std::string memory_text(const Node& node);
+// "4.0 GiB"
+std::string gib_text(uint64_t bytes);
+// A line for each node that offers less than its machine has: "node a: 1 core (affinity), 4.0 GiB
+// of memory".
+std::string bounds_text(const std::vector<Node>& nodes);
 
 }  // namespace pdjob::launcher

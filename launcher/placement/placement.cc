@@ -319,11 +319,19 @@ std::string Placement::nearest(const Demand& demand) const {
   if (best == nullptr) {
     return "there is no node";
   }
-  std::vector<std::string> reasons = refusals(best->share.node(), demand);
-  if (const std::string lack = best->share.lack(demand).text(); !lack.empty()) {
-    reasons.push_back("lacks " + lack);
+  const Node& node = best->share.node();
+  std::vector<std::string> reasons = refusals(node, demand);
+  const Shortfall lack = best->share.lack(demand);
+  if (!lack.none()) {
+    reasons.push_back("lacks " + lack.text());
   }
-  std::string text = "node " + best->share.node().name + " comes nearest: it";
+  if (lack.cores > 0 && !node.cores_bound.empty()) {
+    reasons.push_back("has " + cores_text(node));
+  }
+  if (lack.memory_bytes > 0 && !node.memory_bound.empty()) {
+    reasons.push_back("has " + memory_text(node));
+  }
+  std::string text = "node " + node.name + " comes nearest: it";
   for (const std::string& reason : reasons) {
     text += (&reason == &reasons.front() ? " " : ", ") + reason;
   }

@@ -51,13 +51,8 @@ void read_ray(ConfigReader& in, RayConfig& config) {
            {.doc = "For kind ray: a starting job waits for this many of its nodes, and takes them "
                    "all together or none; the others may come later. 0: for all."},
            {0, kNodesMax});
-  in.field("cpus", config.cpus, {.doc = "For kind ray: CPUs that are taken on each node."},
-           {1, kCpusMax});
   in.field("gpus", config.gpus, {.doc = "For kind ray: whole GPUs that are taken on each node."},
            {0, kGpusMax});
-  in.field("memory_bytes", config.memory_bytes,
-           {.doc = "For kind ray: memory that is taken on each node. 0: Ray is not asked for any.",
-            .unit = "bytes"});
 }
 
 void check_ray(ConfigReader& in, const RayConfig& config, RayPart part, uint32_t nodes) {
@@ -101,6 +96,7 @@ void read_cluster(ConfigReader& in, ClusterConfig& config) {
                    "nodes of a Ray cluster; several such clusters are merged into one."});
   if (config.kind == ClusterKind::kRay) {
     config.wait = kRayWait;
+    config.cpus = 1;
   }
   in.field("host", config.host,
            {.doc = "Which address of a node its workers listen on: an address, the name of an "
@@ -129,6 +125,15 @@ void read_cluster(ConfigReader& in, ClusterConfig& config) {
            "For kinds agents and ray: a node that is silent this long is lost, and a launcher that "
            "is, too."},
       {seconds(1), hours(1)});
+  in.field("cpus", config.cpus,
+           {.doc = "For kind local: how many cores the job may use at most; 0: all that this "
+                   "process may use. For kind ray: CPUs that are taken on each node; default 1."},
+           {0, kCpusMax});
+  in.field("memory_bytes", config.memory_bytes,
+           {.doc = "For kind local: how much memory the job may use at most; 0: all that this "
+                   "process may use. For kind ray: memory that is taken on each node; 0: Ray is "
+                   "not asked for any.",
+            .unit = "bytes"});
   read_ray(in, config.ray);
 }
 
@@ -154,7 +159,7 @@ void refuse_keys(ConfigReader& in, const std::vector<const char*>& keys, const c
 void refuse_ray(ConfigReader& in) {
   refuse_keys(in,
               {"address", "dashboard", "python", "program", "token_file", "home_token_file",
-               "nodes_min", "cpus", "gpus", "memory_bytes"},
+               "nodes_min", "gpus"},
               "is for kind ray only");
 }
 
@@ -177,6 +182,9 @@ void check_ray_cluster(ConfigReader& in, const ClusterConfig& config, RayPart pa
   if (config.nodes == 0) {
     in.fail("nodes", "must be at least 1 for kind ray");
   }
+  if (config.cpus == 0) {
+    in.fail("cpus", "must be at least 1 for kind ray");
+  }
   check_ray(in, config.ray, part, config.nodes);
 }
 
@@ -187,6 +195,8 @@ void check_cluster(ConfigReader& in, const std::vector<ClusterConfig>& clusters)
       return check_local(in);
     case ClusterKind::kAgents:
       refuse_ray(in);
+      refuse_keys(in, {"cpus", "memory_bytes"},
+                  "is for kinds local and ray only: `pdjob agent` has --cores and --memory");
       return check_agents(in, config);
     case ClusterKind::kRay: {
       const auto rays = std::ranges::count(clusters, ClusterKind::kRay, &ClusterConfig::kind);

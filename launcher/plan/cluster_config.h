@@ -28,14 +28,15 @@ struct RayConfig {
   std::string program;             // pdjob on the nodes; empty: where it is here.
   std::string token_file;          // On this machine.
   uint32_t nodes_min = 0;          // 0: all.
-  uint32_t cpus = 1;               // Of each node.
-  uint32_t gpus = 0;
-  uint64_t memory_bytes = 0;  // 0: Ray is not asked for any.
+  uint32_t gpus = 0;               // Of each node.
 };
 
 struct ClusterConfig {
   std::string name;
   ClusterKind kind = ClusterKind::kAgents;
+  // For Ray: what is taken on each node. For local: the most that the job may use; 0: all.
+  uint32_t cpus = 0;
+  uint64_t memory_bytes = 0;  // For Ray, 0: it is not asked for any.
   std::string host;  // Which address of a node its processes listen on; empty: see the docs.
   // For agents and Ray:
   std::string listen;  // HOST:PORT where agents join.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "common/address_text.h"
@@ -159,6 +160,20 @@ void note_shared_cores(const router::RouterConfig& router, const Placement& plac
   }
 }
 
+// Threads of one step wait for each other, so one thread without a core holds up all.
+void warn_of_threads(const PlanGroup& group, const Node& node, LaunchPlan& plan) {
+  const uint32_t threads = group.group.demand.cores;
+  const bool placed = std::ranges::any_of(plan.rows, [&](const PlanRow& row) {
+    return row.node == node.name && row.role == group.role && row.model == group.model;
+  });
+  if (placed && threads > node.cores) {
+    plan.warnings.push_back("a worker of " + group.group.name + " computes with " +
+                            std::to_string(threads) + " threads, and node " + node.name + " has " +
+                            cores_text(node) +
+                            ": the threads wait for each other, so lower engine.threads");
+  }
+}
+
 Status place_groups(const router::RouterConfig& router, const std::vector<Node>& nodes,
                     LaunchPlan& plan) {
   std::vector<Group> groups;
@@ -176,15 +191,19 @@ Status place_groups(const router::RouterConfig& router, const std::vector<Node>&
   note_shared_cores(router, placement, plan);
   for (const NodeShare& share : placement.shares()) {
     const Node& node = share.node();
+    for (const PlanGroup& group : plan.groups) {
+      warn_of_threads(group, node, plan);
+    }
     if (share.cores_free() < 0) {
-      plan.warnings.push_back("node " + node.name + " has " + std::to_string(node.cores) +
-                              " cores for " + std::to_string(node.cores - share.cores_free()) +
+      plan.warnings.push_back("node " + node.name + " has " + cores_text(node) + " for " +
+                              std::to_string(node.cores - share.cores_free()) +
                               " engine threads: expect them to slow each other");
     }
     if (share.memory_free() < 0) {
       plan.warnings.push_back(
           "node " + node.name + " lacks " +
           Shortfall{.memory_bytes = static_cast<uint64_t>(-share.memory_free())}.text() +
+          (node.memory_bound.empty() ? "" : " (" + node.memory_bound + ")") +
           ": expect processes to be killed");
     }
   }
@@ -209,6 +228,20 @@ std::string title_of(const LaunchPlan& plan) {
 void append_invariance(JsonWriter& json, const ModelPlan& model) {
   json.key("invariant").boolean(model.invariant);
   json.key("invariant_because").string(model.invariant_because);
+}
+
+void append_nodes(JsonWriter& json, const std::vector<Node>& nodes) {
+  json.key("nodes").begin_array();
+  for (const Node& node : nodes) {
+    json.begin_object();
+    json.key("name").string(node.name);
+    json.key("cores").integer(node.cores);
+    json.key("cores_bound").string(node.cores_bound);
+    json.key("memory_bytes").integer(node.memory_bytes);
+    json.key("memory_bound").string(node.memory_bound);
+    json.end_object();
+  }
+  json.end_array();
 }
 
 std::string address_of(const PlanRow& row) {
@@ -252,6 +285,9 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
                          .host = "127.0.0.1"});
   }
   PDJOB_TRY_STATUS(place_groups(config.router, nodes, plan));
+  std::ranges::copy_if(nodes, std::back_inserter(plan.nodes), [&](const Node& node) {
+    return std::ranges::find(plan.rows, node.name, &PlanRow::node) != plan.rows.end();
+  });
   for (const ModelConfig& model : config.models) {
     plan.models.push_back(judge_invariance(model));
   }
@@ -361,6 +397,7 @@ std::string LaunchPlan::to_text() const {
             (model.invariant ? "yes" : "no") + " (" + model.invariant_because + ")\n";
   }
   text += batch ? batch_text(*batch) : "";
+  text += bounds_text(nodes);
   for (const std::string& warning : warnings) {
     text += "warning: " + warning + "\n";
   }
@@ -385,6 +422,7 @@ std::string LaunchPlan::to_json() const {
     json.key("model").string(models.front().name);
     append_invariance(json, models.front());
   }
+  append_nodes(json, nodes);
   json.key("processes").begin_array();
   for (const PlanRow& row : rows) {
     json.begin_object();

@@ -58,6 +58,7 @@ struct LaunchPlan {
   std::string job;
   std::vector<ModelPlan> models;
   std::vector<PlanGroup> groups;
+  std::vector<Node> nodes;    // Those that run at least one of its processes.
   std::vector<PlanRow> rows;  // Routers first, then the workers of one group after the other.
   std::optional<batch::BatchConfig> batch;  // Of a job of mode batch.
   std::vector<std::string> warnings;

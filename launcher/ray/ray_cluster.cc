@@ -94,7 +94,8 @@ void RayCluster::carry_out(const StartSlotAgent& effect) {
                                         "--log-dir",
                                         folder,
                                         "--cores",
-                                        std::to_string(agent.share.cpus)};
+                                        std::to_string(agent.share.cpus),
+                                        "--granted"};
   if (agent.share.memory_bytes > 0) {
     arguments.insert(arguments.end(), {"--memory", std::to_string(agent.share.memory_bytes)});
   }

@@ -109,7 +109,8 @@ Status LocalAgent::start() {
       {.program = "/proc/self/exe",
        .arguments = {"pdjob agent", "agent", "--join", options_.endpoint, "--key-file",
                      key_path(options_.folder), "--lock-fd", std::to_string(lock.get()), "--name",
-                     "local", "--host", options_.host, "--log-dir", options_.log_dir},
+                     "local", "--host", options_.host, "--log-dir", options_.log_dir, "--cores",
+                     std::to_string(options_.cores)},
        .inherited = {lock.get()},
        .output = log_.get()});
 }

@@ -4,6 +4,7 @@
 // came back in time. Its end ends its processes. Loop-bound.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@ class LocalAgent {
     std::string key;       // Secret.
     std::string host;      // Its processes listen here.
     std::string log_dir;   // Of its processes.
+    uint32_t cores = 0;    // That its processes may use; 0: all.
   };
   // Starts the agent unless it runs. Looks several times a second, and starts another one if it has
   // ended. Kills one that stands still (SIGSTOP) for about 4 s: its processes would have nobody who

@@ -31,9 +31,9 @@ READY_SECONDS = 120
 
 
 class Process:
-    """One pdjob process. Its stdout says `ready url=...`; its stderr goes to a file."""
+    """One pdjob process. Its stdout says `ready url=...`; its stderr goes to a file. `enter` runs in it before pdjob does."""
 
-    def __init__(self, argv, folder, env=None):
+    def __init__(self, argv, folder, env=None, enter=None):
         self.log = pathlib.Path(folder) / f"{argv[1].lstrip('-')}-{time.monotonic_ns()}.log"
         self._log_file = open(self.log, "wb")
         self.child = subprocess.Popen(
@@ -43,6 +43,7 @@ class Process:
             text=True,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **(env or {})},  # Hides real GPUs: tests use doubles.
             start_new_session=True,
+            preexec_fn=enter,
         )
         atexit.register(self._kill)  # Stops the process even if a test fails half-way.
         self.url = None

@@ -321,7 +321,7 @@ TEST_F(LlamaEngine, PrivateKvGivesTheSame) {
 
 // docs/explanation/determinism.md: with q8_0 KV the number of threads may change between steps.
 TEST_F(LlamaEngine, ThreadsBorrowedForSomeStepsChangeNoLogit) {
-  const auto fd = ThreadBoard::create();
+  const auto fd = ThreadBoard::create(2);
   ASSERT_TRUE(fd.has_value());
   auto lender = ThreadBoard::join(dup(*fd), 1);
   ASSERT_TRUE(lender.has_value());

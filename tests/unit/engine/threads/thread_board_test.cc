@@ -2,7 +2,6 @@
 
 #include <csignal>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,20 +11,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/os/machine_share.h"
+
 namespace pdjob::engine {
 namespace {
 
 using std::chrono::milliseconds;
 
+constexpr uint32_t kCores = 64;  // More than the machine has.
 constexpr Instant kStart = Instant(std::chrono::hours(1));
 
 class ThreadBoardTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto made = ThreadBoard::create();
+    const auto made = ThreadBoard::create(kCores);
     ASSERT_TRUE(made) << made.error().message;
     fd_ = *made;
-    if (std::thread::hardware_concurrency() < 2) {
+    if (machine_share().cores() < 2) {
       GTEST_SKIP() << "one core: nothing to borrow";
     }
   }
@@ -54,6 +56,15 @@ TEST_F(ThreadBoardTest, AnEngineBorrowsWhileTheOtherHasNoStep) {
   EXPECT_EQ(one.begin_step(kStart + milliseconds(1)), 1U);  // The other is between two steps.
   one.end_step(kStart + milliseconds(1));
   EXPECT_EQ(one.begin_step(kStart + milliseconds(2)), 2U);
+}
+
+TEST_F(ThreadBoardTest, NobodyBorrowsBeyondTheCoresOfTheBoard) {
+  const auto one_core = ThreadBoard::create(1);
+  ASSERT_TRUE(one_core);
+  auto one = ThreadBoard::join(dup(*one_core), 1);
+  auto other = ThreadBoard::join(*one_core, 1);
+  ASSERT_TRUE(one && other);
+  EXPECT_EQ(one->begin_step(kStart), 1U);
 }
 
 TEST_F(ThreadBoardTest, AnEngineThatLeftLendsNothing) {

@@ -28,10 +28,14 @@ class AgentRosterTest : public testing::Test {
   }
   std::vector<RosterEffect> hello(const std::string& name, uint64_t instance,
                                   uint64_t session = 0) {
-    return step(AgentSpoke{
-        "route of " + name,
-        {.message = AgentHello{
-             .name = name, .instance = instance, .session = session, .build = "1", .cores = 4}}});
+    return step(AgentSpoke{"route of " + name,
+                           {.message = AgentHello{.name = name,
+                                                  .instance = instance,
+                                                  .session = session,
+                                                  .build = "1",
+                                                  .cores = 4,
+                                                  .cores_bound = "affinity",
+                                                  .memory_bound = "--memory"}}});
   }
   std::vector<RosterEffect> say(uint64_t session, uint64_t number, AgentMessage message) {
     return step(AgentSpoke{"a route", {session, number, std::move(message)}});
@@ -71,6 +75,8 @@ TEST_F(AgentRosterTest, ANodeIsThereOnceItsAgentIsReady) {
   EXPECT_EQ(roster_.nodes()[0].name, "lab/a");
   EXPECT_EQ(roster_.nodes()[0].host, "10.0.0.1");
   EXPECT_EQ(roster_.nodes()[0].cores, 4U);
+  EXPECT_EQ(roster_.nodes()[0].cores_bound, "affinity");
+  EXPECT_EQ(roster_.nodes()[0].memory_bound, "--memory");
 }
 
 TEST_F(AgentRosterTest, AReplayedHelloOfAnotherInstanceIsRefusedWhileTheAgentLives) {
@@ -137,6 +143,19 @@ TEST_F(AgentRosterTest, RefusesOtherBuildsBadNamesAndTooManyNodes) {
   EXPECT_EQ(sent<Welcome>(hello("a", 1)), 1);
   EXPECT_EQ(sent<Welcome>(hello("b", 2)), 1);
   EXPECT_EQ(sent<Refused>(hello("c", 3)), 1);
+}
+
+TEST_F(AgentRosterTest, RefusesBoundsThatCannotBePrinted) {
+  for (const auto& [cores_bound, memory_bound] :
+       {std::pair{"quota\x1b[2J", ""}, std::pair{"", "limit\n"}}) {
+    EXPECT_EQ(
+        sent<Refused>(step(AgentSpoke{"r",
+                                      {.message = AgentHello{.name = "c",
+                                                             .build = "1",
+                                                             .cores_bound = cores_bound,
+                                                             .memory_bound = memory_bound}}})),
+        1);
+  }
 }
 
 TEST_F(AgentRosterTest, ASessionOfAnEarlierLauncherOfTheRunIsNotEnded) {

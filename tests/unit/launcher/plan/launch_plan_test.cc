@@ -75,6 +75,7 @@ TEST(LaunchPlan, JsonHoldsTheSameFacts) {
   EXPECT_EQ(
       plan->to_json(),
       R"({"job":"demo","model":"tiny","invariant":true,"invariant_because":"the fake engine computes each sequence alone",)"
+      R"("nodes":[{"name":"local","cores":8,"cores_bound":"","memory_bytes":1073741824,"memory_bound":""}],)"
       R"("processes":[{"name":"router-0","role":"router","node":"local","cluster":"local","why":"routers run here","cores":0,"host":"127.0.0.1","port":8000},)"
       R"({"name":"decode-0","role":"both","node":"local","cluster":"local","why":"the only node with room","cores":1,"host":"127.0.0.1","port":0}],"warnings":[]})"
       "\n");
@@ -198,6 +199,56 @@ TEST(LaunchPlan, OvercommitmentIsAWarning) {
   EXPECT_EQ(plan->warnings,
             std::vector<std::string>{
                 "node local has 8 cores for 9 engine threads: expect them to slow each other"});
+}
+
+std::vector<Node> one_node_of_a_container() {
+  std::vector<Node> nodes = kOneNode;
+  nodes.front().cores = 1;
+  nodes.front().cores_bound = "CPU quota of cgroup /x";
+  nodes.front().memory_bound = "memory.max of cgroup /x";
+  return nodes;
+}
+
+TEST(LaunchPlan, ItsTextSaysWhatBoundsANode) {
+  const auto plan = make_plan(job("prefill: {workers: 0}\n"), one_node_of_a_container(), {{}});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_TRUE(
+      plan->to_text().ends_with("alone)\nnode local: 1 core (CPU quota of cgroup /x), 1.0 "
+                                "GiB of memory (memory.max of cgroup /x)\n"))
+      << plan->to_text();
+  EXPECT_NE(plan->to_json().find(R"("nodes":[{"name":"local","cores":1,)"
+                                 R"("cores_bound":"CPU quota of cgroup /x",)"),
+            std::string::npos);
+}
+
+TEST(LaunchPlan, NodesWithoutAProcessAreNoneOfItsNodes) {
+  const auto plan = make_plan(job("prefill: {workers: 0}\n"), three_nodes(), {{}});
+  ASSERT_TRUE(plan.has_value());
+  ASSERT_EQ(plan->nodes.size(), 2U);
+  EXPECT_EQ(plan->nodes[0].name, "here");
+  EXPECT_EQ(plan->nodes[1].name, "a");
+}
+
+TEST(LaunchPlan, AWorkerWithMoreThreadsThanItsNodeHasCoresIsAWarning) {
+  const auto plan = make_plan(job("prefill: {workers: 0}\ndecode: {engine: {threads: 2}}\n"),
+                              one_node_of_a_container(), {{}});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->warnings,
+            (std::vector<std::string>{
+                "a worker of decode computes with 2 threads, and node local has 1 core (CPU quota "
+                "of cgroup /x): the threads wait for each other, so lower engine.threads",
+                "node local has 1 core (CPU quota of cgroup /x) for 2 engine threads: expect them "
+                "to slow each other"}));
+}
+
+TEST(LaunchPlan, ARefusalSaysWhatBoundsTheNearestNode) {
+  const auto plan = make_plan(job("prefill: {workers: 0}\n"), one_node_of_a_container(),
+                              {{.file_bytes = 2ULL << 30}});
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_TRUE(plan.error().message.ends_with(
+      "node local comes nearest: it lacks 1024 MiB of memory, has 1.0 GiB of memory (memory.max of "
+      "cgroup /x)"))
+      << plan.error().message;
 }
 
 TEST(LaunchPlan, APortOfKvEventsIsNoneOfItsWorkers) {

@@ -116,7 +116,7 @@ TEST_F(RayClusterTest, AnAgentIsStartedWithItsKeyItsShareAndTheLabelsOfItsNode) 
   const std::string log_dir = agent_file().parent_path() / ".local/state/pdjob/ray/j-1-a.0";
   EXPECT_EQ(words, (std::vector<std::string>{"agent", "--join", "10.0.0.1:7", "--key-fd", "0",
                                              "--name", "0", "--log-dir", log_dir, "--cores", "3",
-                                             "--label=zone=west", "secret=hush"}));
+                                             "--granted", "--label=zone=west", "secret=hush"}));
 }
 
 TEST_F(RayClusterTest, EverythingElseGoesToTheAgentsAndTheirEventsToTheJob) {
