@@ -60,9 +60,9 @@ void write_mask(BytesWriter& out, const xgrammar::ParserState& state, const Mask
   }
 }
 
-class BytesReader {
+class CompiledReader {
  public:
-  BytesReader(std::string_view bytes, const xgrammar::TokenizerInfo& tokens)
+  CompiledReader(std::string_view bytes, const xgrammar::TokenizerInfo& tokens)
       : in_(bytes), tokens_(tokens) {}
 
   Result<xgrammar::CompiledGrammar> run() {
@@ -198,7 +198,7 @@ Result<std::string> write_compiled(const xgrammar::CompiledGrammar& compiled) {
 Result<xgrammar::CompiledGrammar> read_compiled(std::string_view bytes,
                                                 const xgrammar::TokenizerInfo& tokens) {
   try {
-    return BytesReader(bytes, tokens).run();
+    return CompiledReader(bytes, tokens).run();
   } catch (const std::exception&) {
     return no_grammar();  // Thrown by the library.
   }

@@ -1,4 +1,4 @@
-// Node: a machine of a cluster, and what it offers. It does not change while it is a node. Value.
+// Node: a machine of a cluster, and what it offers. Value.
 #pragma once
 
 #include <cstdint>

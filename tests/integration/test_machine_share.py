@@ -53,7 +53,7 @@ def test_a_model_that_the_control_group_cannot_hold_is_refused_with_its_name(con
     with open(model, "wb") as file:
         file.truncate(2 * GIB)
     with cgroups.limits(memory=GIB) as group:
-        argv = [BIN, "plan", "--config", str(config), "--set", f"model={model}"]
+        argv = [BIN, "plan", "--config", str(config), "--set", f"model={model}", "--set", "engine.kind=llama"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, preexec_fn=group.enter)
         assert done.returncode == 3 and "has 1.0 GiB of memory (memory." in done.stderr and group.name in done.stderr, done.stderr
 
