@@ -22,6 +22,7 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "engine/engine_config.h"
+#include "engine/threads/lending_rest.h"
 
 namespace pdjob::engine {
 
@@ -138,16 +139,6 @@ struct StepItem {
   std::span<const Token> tokens;
   bool wants_logits = false;  // For the last token.
   EveryToken every = EveryToken::kNothing;
-};
-
-// How an engine uses threads that other engines lend.
-struct LendingReport {
-  // The last step used some, so its time says little.
-  bool borrowed = false;
-  // The last step could have, but they did not pay lately: other programs use the cores.
-  bool rests = false;
-  uint64_t steps = 0;        // That used some.
-  uint64_t rests_begun = 0;  // Times that borrowing was given up for a while.
 };
 
 class Engine {

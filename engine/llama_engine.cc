@@ -17,10 +17,10 @@
 #include "engine/gpu_kv.h"
 #include "engine/kernels/cpu_kernels.h"
 #include "engine/kv_spans.h"
-#include "engine/llama_threads.h"
 #include "engine/llama_vocabulary.h"
 #include "engine/model_facts.h"
 #include "engine/shared_kv.h"
+#include "engine/threads/llama_threads.h"
 
 namespace pdjob::engine {
 namespace {
@@ -247,7 +247,7 @@ class LlamaEngine final : public Engine {
         layout_(std::move(layout)),
         model_(std::move(model)),
         vocabulary_(std::make_unique<LlamaVocabulary>(model_.get())),
-        threads_(config_),
+        threads_(config_.threads, std::exchange(config_.threads_fd, -1)),
         lengths_(config_.sequences, 0),
         outputs_(config_.sequences, kNoOutput),
         every_(config_.sequences),

@@ -17,6 +17,16 @@
 
 namespace pdjob::engine {
 
+// How an engine uses threads that other engines lend.
+struct LendingReport {
+  // The last step used some, so its time says little.
+  bool borrowed = false;
+  // The last step could have, but they did not pay lately: other programs use the cores.
+  bool rests = false;
+  uint64_t steps = 0;        // That used some.
+  uint64_t rests_begun = 0;  // Times that borrowing was given up for a while.
+};
+
 // One step that borrowed.
 struct BorrowedStep {
   uint32_t own = 1;

@@ -32,7 +32,7 @@ namespace {
 constexpr const char* kGranted = "granted by Ray";
 constexpr size_t kSessionWarningsMax = 64;  // Different ones of a session; more are not said.
 constexpr Duration kLastWords = std::chrono::milliseconds(500);  // To leave after the end.
-constexpr Duration kLauncherComes = std::chrono::seconds(20);       // To an agent of its own.
+constexpr Duration kLauncherComes = std::chrono::seconds(20);    // To an agent of its own.
 
 std::string shortened(std::string text) {
   text.resize(std::min(text.size(), kAgentTextBytesMax));

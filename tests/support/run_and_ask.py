@@ -92,6 +92,9 @@ def show_stream(reply, started):
 
 def show_route(reply):
     prefill, decode = reply.getheader("x-pdjob-prefill"), reply.getheader("x-pdjob-decode")
+    if decode and not prefill:
+        print(f"prompt and answer by {decode}: it shares its cores with the prefill workers, or there are none")
+        return
     print(f"prefill by {prefill or 'none'}, decode by {decode or 'none'}")
     if reply.getheader("x-pdjob-kv-bytes"):
         megabytes = int(reply.getheader("x-pdjob-kv-bytes")) / 1e6

@@ -46,7 +46,7 @@ ROOMS = {
     "engine/grammar": "",
     "engine/kernels": "",
     "engine/recipes": "",
-    "engine/threads": "",
+    "engine/threads": "kernels",
     "engine": "grammar kernels recipes threads",
     "kvtransfer/config": "",
     "kvtransfer/rows": "",

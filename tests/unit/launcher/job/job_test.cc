@@ -1537,7 +1537,6 @@ TEST(Job, RoutersAreToldWhichWorkersShareTheirCoresAndWhenThatChanges) {
     }
     return shares;
   };
-  EXPECT_TRUE(told().at("decode-0"));
   world.tell(NodeJoined{{.name = "a", .cores = 3}});
   EXPECT_FALSE(told().at("decode-0")) << "a core more";
   world.tell(NodeJoined{{.name = "a", .cores = 2}});

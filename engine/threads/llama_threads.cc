@@ -1,4 +1,4 @@
-#include "engine/llama_threads.h"
+#include "engine/threads/llama_threads.h"
 
 #include <cstdio>
 #include <utility>
@@ -33,11 +33,11 @@ void say_rest(const BorrowedStep& step, const LendingRest& rest) {
 
 void LlamaThreads::Free::operator()(ggml_threadpool* threads) const { free_cpu_threads(threads); }
 
-LlamaThreads::LlamaThreads(EngineConfig& config) : own_(config.threads) {
-  if (config.threads_fd < 0) {
+LlamaThreads::LlamaThreads(uint32_t own, int board) : own_(own) {
+  if (board < 0) {
     return;
   }
-  auto joined = ThreadBoard::join(std::exchange(config.threads_fd, -1), own_);
+  auto joined = ThreadBoard::join(board, own_);
   if (joined) {
     board_ = std::move(*joined);
   } else {

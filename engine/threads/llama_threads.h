@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "common/result.h"
-#include "engine/engine.h"
 #include "engine/threads/lending_rest.h"
 #include "engine/threads/thread_board.h"
 
@@ -21,8 +20,9 @@ namespace pdjob::engine {
 
 class LlamaThreads {
  public:
-  // Takes config.threads_fd over. An engine that cannot share computes with its own threads.
-  explicit LlamaThreads(EngineConfig& config);
+  // `own` threads. Takes `board` over, the descriptor of a ThreadBoard; -1: none. An engine that
+  // cannot share computes with its own threads.
+  LlamaThreads(uint32_t own, int board);
 
   // Starts the engine's own threads for this context, which it must outlive.
   Status attach(llama_context& context);
