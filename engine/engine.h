@@ -157,6 +157,7 @@ class Engine {
   // A step in which an item has `every` has at most limits::kReadTokensPerStep tokens, beside one
   // for each sequence.
   virtual Status step(std::span<const StepItem> items) = 0;
+  // As of the last step.
   virtual LendingReport lending() const { return {}; }
   // Returns the logits of `sequence` from the last step. Requires: its item had wants_logits. Valid
   // until the next step.

@@ -7,7 +7,7 @@
 // it took less than the mean of that and of its CPU time, the least that it can take. The mean
 // leaves a margin, because a thread that waits for others counts as computing until it sleeps.
 //
-// What steps save is credit, up to kCredit, for steps that lose: a short disturbance ends nothing.
+// Savings are credit, up to kCredit, for steps that lose. So a short disturbance ends nothing.
 // Pure.
 #pragma once
 

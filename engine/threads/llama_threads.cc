@@ -84,7 +84,9 @@ void LlamaThreads::begin_step() {
   lending_.rests = rest_.rests(began_);
   use(board_->begin_step(began_, lending_.rests ? Borrow::kNo : Borrow::kYes));
   lending_.borrowed = used_ > own_;
-  cpu_began_ = thread_cpu_time();
+  if (lending_.borrowed) {
+    cpu_began_ = thread_cpu_time();
+  }
 }
 
 void LlamaThreads::end_step() {

@@ -26,20 +26,12 @@ import httpx
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 from busy_programs import busy_programs  # noqa: E402
+from colocated_bench import JOB  # noqa: E402
 from conftest import MODEL, Job  # noqa: E402
 
 SETTINGS = {"alone": 0, "busy 1": 1, "busy 2": 2, "nice 1": 1, "nice 2": 2, "quota": 0}
 BARS = {"alone": 1.05, "busy 1": 1.15, "busy 2": 1.15, "quota": 1.15}
 TOKENS, PROMPT = 48, 24
-JOB = """\
-name: {name}
-model: {model}
-served_name: smollm2
-router: {{listen: "127.0.0.1:0"}}
-prefill: {{workers: 1}}
-decode: {{workers: 1}}
-launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
-"""
 
 
 @contextlib.contextmanager
@@ -96,7 +88,7 @@ def measure(setting, rounds, settings):
         for side, extra in {"default": [], "no lending": ["engine.lend_threads=false"]}.items():
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pdjob-bench-"))
             with in_cgroup(procs):
-                jobs[side] = Job(JOB.format(name=side.replace(" ", "-"), model=MODEL, folder=folder), folder, settings=[*settings, *extra])
+                jobs[side] = Job(JOB.format(model=MODEL, folder=folder), folder, settings=[*settings, *extra])
             stack.callback(jobs[side].stop)
         urls = {side: job.wait_ready().url for side, job in jobs.items()}
         for url in urls.values():
