@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "common/os/run_delay.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::launcher {
@@ -40,6 +41,10 @@ std::optional<uint64_t> number_of(std::string_view status, std::string_view key)
   return number;
 }
 
+uint64_t microseconds_of(Duration duration) {
+  return static_cast<uint64_t>(duration / std::chrono::microseconds(1));
+}
+
 }  // namespace
 
 std::optional<VitalSigns> parse_vital_signs(std::string_view status) {
@@ -67,6 +72,20 @@ std::optional<VitalSigns> vital_signs_of(int64_t pid, Instant now) {
   if (signs) {
     signs->at_ms = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count());
+    const RunDelays delays = run_delays(pid);
+    const auto first = delays.find(pid);
+    signs->waited_us = first == delays.end() ? 0 : microseconds_of(first->second);
+    signs->all_waited_us = microseconds_of(waits_between({}, delays).sum);
+  }
+  return signs;
+}
+
+std::optional<VitalSigns> vital_signs_with_descendants(int64_t pid, Instant now) {
+  auto signs = vital_signs_of(pid, now);
+  if (signs) {
+    for (const int64_t each : descendants_of(pid)) {
+      signs->all_waited_us += microseconds_of(waits_between({}, run_delays(each)).sum);
+    }
   }
   return signs;
 }

@@ -1,4 +1,5 @@
-// How a process of this machine is, by the kernel's books: /proc/PID/status (proc(5)).
+// How a process of this machine is, by the kernel's books: /proc/PID/status (proc(5)), and
+// common/os/run_delay.h.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,11 @@ namespace pdjob::launcher {
 // The text of /proc/PID/status; nullopt: it is not one. Pure.
 std::optional<VitalSigns> parse_vital_signs(std::string_view status);
 
-// nullopt: there is no such process. Reads a file in memory; does not block.
+// nullopt: there is no such process. Reads files in memory; does not block. all_waited_us is that
+// of its own threads.
 std::optional<VitalSigns> vital_signs_of(int64_t pid, Instant now);
+// The same, but all_waited_us counts its descendants, too. Reads a file for each process of the
+// machine.
+std::optional<VitalSigns> vital_signs_with_descendants(int64_t pid, Instant now);
 
 }  // namespace pdjob::launcher

@@ -17,6 +17,7 @@
 #include "common/id.h"
 #include "common/time.h"
 #include "launcher/job/heartbeats.h"
+#include "launcher/job/starvation.h"
 #include "launcher/placement/placement.h"
 #include "launcher/plan/restart_policy.h"
 #include "net/control/message.h"
@@ -50,6 +51,10 @@ struct VitalSigns {
   bool stopped = false;  // By a signal (SIGSTOP) or a debugger; asleep, too.
   uint64_t turns = 0;
   uint64_t at_ms = 0;
+  // How long its first thread has waited for a core since it began; 0: unknown.
+  uint64_t waited_us = 0;
+  // The sum over all its threads, and those of the processes that it started.
+  uint64_t all_waited_us = 0;
 
   // True if it was on no core between an earlier look and this one.
   bool slept_since(const VitalSigns& earlier) const {
@@ -94,14 +99,16 @@ struct Process : ProcessRecord {
   int64_t pid = 0;
   Instant since{};  // Start of this state.
   Heartbeats heartbeats;
-  bool suspected = false;      // Silent for longer than its heartbeats allow: no new requests.
-  Instant next_look = kNever;  // While it is suspected.
-  VitalSigns signs;            // At the last look.
-  bool stands_still = false;   // Reported by the last heartbeat; a second one in a row decides.
-  bool drain_sent = false;     // In kDraining: routers know of it, and so does the process.
-  bool heard = true;           // False: it has said nothing to this launcher, which adopted it.
-  bool killed = false;         // By us; its exit has not been reported yet.
-  std::string killed_for;      // "hung"; empty: not killed, or the state says why.
+  bool suspected = false;        // Silent for longer than its heartbeats allow: no new requests.
+  Instant next_look = kNever;    // While it is suspected.
+  VitalSigns signs;              // At the last look. Before the first: what its heartbeats told.
+  bool start_looked_at = false;  // In kStarting: its time is over, and a look decides.
+  Starvation starvation;
+  bool stands_still = false;  // Reported by the last heartbeat; a second one in a row decides.
+  bool drain_sent = false;    // In kDraining: routers know of it, and so does the process.
+  bool heard = true;          // False: it has said nothing to this launcher, which adopted it.
+  bool killed = false;        // By us; its exit has not been reported yet.
+  std::string killed_for;     // "hung"; empty: not killed, or the state says why.
   net::WorkerLoad load;
   net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
   std::string last_exit;

@@ -15,11 +15,23 @@ constexpr Duration kDumpGrace = std::chrono::milliseconds(500);
 // Between two looks at a silent process. A process that lives sends a heartbeat more often.
 constexpr Duration kLookAgain = net::kHeartbeatInterval + std::chrono::milliseconds(100);
 constexpr Duration kAsleep = net::kHeartbeatInterval + std::chrono::milliseconds(50);
+// Of the time between two looks, in which its threads waited for cores. A first thread that slept
+// meanwhile may have waited for one of them.
+constexpr double kWaitedTooMuch = 0.5;
+// For the answer to a look at a process that starts.
+constexpr Duration kLookGrace = std::chrono::seconds(2);
+// A process that starts and waited for cores has this many times start_timeout at most.
+constexpr int kStartTimesMax = 10;
 // For routers to learn that a worker leaves. A router that confirms later retries elsewhere what
 // the worker refuses.
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 // From the end of draining, or a signal, until a process is killed.
 constexpr Duration kExitGrace = std::chrono::seconds(2);
+
+// Of a number of microseconds that only grows.
+Duration growth(uint64_t before, uint64_t now) {
+  return std::chrono::microseconds(now > before ? now - before : 0);
+}
 
 }  // namespace
 
@@ -75,9 +87,11 @@ void Supervision::start(Process& process, Turn& turn) {
   process.pid = 0;
   process.heard = true;
   process.suspected = process.stands_still = process.killed = process.drain_sent = false;
+  process.start_looked_at = false;
   process.killed_for.clear();
   process.next_look = kNever;
   process.signs = {};
+  process.starvation.begin(turn.now);
   process.loss = net::LossCause::kUnknown;
   process.entry = {};
   process.load = {};
@@ -97,6 +111,7 @@ std::string Supervision::engine_id_of(const Process& process, uint64_t number) c
 
 bool Supervision::adopt(Process& process, Turn& turn) {
   process.heartbeats.begin(turn.now);
+  process.starvation.begin(turn.now);
   process.restart_policy.started(turn.now);
   switch (process.state) {
     case ProcessState::kStarting:
@@ -233,6 +248,8 @@ void Supervision::registered(Process& process, const net::Registered& message, T
 
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
   record_beat(process, turn);
+  process.signs = {.waited_us = message.waited_us};
+  note_waits(process, message.starved_permille / 1000.0, turn);
   process.load = message.load;
   if (process.state == ProcessState::kStarting) {
     turn.emit(Send{process.name, net::RegisterAsked{}});  // An earlier launcher knew of it.
@@ -253,23 +270,58 @@ void Supervision::record_beat(Process& process, Turn& turn) {
   process.next_look = kNever;
 }
 
+void Supervision::note_waits(Process& process, double share, Turn& turn) {
+  const Instant since = process.starvation.since();
+  if (process.starvation.note(share, turn.now)) {
+    const bool ended = !process.starvation.starved();
+    turn.emit(ReportStarved{.name = process.name,
+                            .share = process.starvation.share(),
+                            .ended = ended,
+                            .lasted = ended ? turn.now - since : Duration::zero()});
+  }
+}
+
 // The timer of its heartbeats was due between two looks. A process that slept on is stopped, or
-// blocked for good.
+// blocked for good, unless one of its threads that it may wait for had no core.
 void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
+  if (process.state == ProcessState::kStarting && process.start_looked_at) {
+    seen_starting(process, signs, turn);
+  }
   if (!process.suspected || !process.works()) {
     return;
   }
   const VitalSigns before = std::exchange(process.signs, signs);
-  if (signs.slept_since(before) &&
-      std::chrono::milliseconds(signs.at_ms - before.at_ms) >= kAsleep) {
+  const Duration waited = growth(before.waited_us, signs.waited_us);
+  process.heartbeats.starved(waited, turn.now);
+  if (before.at_ms == 0 || signs.at_ms <= before.at_ms) {
+    return;
+  }
+  const Duration passed = std::chrono::milliseconds(signs.at_ms - before.at_ms);
+  const Duration all_waited = growth(before.all_waited_us, signs.all_waited_us);
+  note_waits(process, seconds(waited) / seconds(passed), turn);
+  if (signs.slept_since(before) && passed >= kAsleep &&
+      (signs.stopped || seconds(all_waited) < kWaitedTooMuch * seconds(passed))) {
     kill(process, signs.stopped ? "stopped" : "silent", turn);
+  }
+}
+
+// start_timeout is for the time in which it did not wait for a core.
+void Supervision::seen_starting(Process& process, const VitalSigns& signs, Turn& turn) {
+  const Duration passed = turn.now - process.since;
+  const Duration own = std::max(passed - growth(0, signs.all_waited_us), passed / kStartTimesMax);
+  note_waits(process, 1 - seconds(own) / seconds(passed), turn);
+  if (own < timing_.start_timeout) {
+    process.start_looked_at = false;
+    process.deadline = turn.now + (timing_.start_timeout - own);
   }
 }
 
 // Two reports in a row are needed: a worker that was stopped together with us, and now continues,
 // is not hung.
 void Supervision::check_progress(Process& process, Turn& turn) {
-  const auto still = std::chrono::milliseconds(process.load.standstill_ms);
+  const net::WorkerLoad& load = process.load;
+  const auto still =
+      std::chrono::milliseconds(load.standstill_ms - std::min(load.starved_ms, load.standstill_ms));
   const Duration limit = progress_limit(process);
   const bool again = std::exchange(process.stands_still, still >= limit);
   if (!again || !process.stands_still || process.killed || process.is_router()) {
@@ -339,6 +391,9 @@ void Supervision::time_passed(Process& process, Turn& turn) {
     const bool registering = process.state == ProcessState::kStarting;
     if (leaving) {
       drain(process, turn);
+    } else if (registering && !std::exchange(process.start_looked_at, true)) {
+      process.deadline = turn.now + kLookGrace;
+      turn.emit(LookAt{process.incarnation});
     } else {
       process.deadline = kNever;
       kill(process, registering ? "did not register in time" : "", turn);
@@ -351,14 +406,13 @@ void Supervision::time_passed(Process& process, Turn& turn) {
 
 void Supervision::check_heartbeat(Process& process, Turn& turn) {
   const Duration silent = turn.now - process.heartbeats.last();
-  if (silent >= timing_.hang_timeout) {
+  if (turn.now >= process.heartbeats.silent_for(timing_.hang_timeout)) {
     kill(process, "silent", turn);
     return;
   }
   if (!process.suspected &&
       silent >= process.heartbeats.silence_allowed(timing_.heartbeat_timeout)) {
     process.suspected = true;
-    process.signs = {};
     process.next_look = turn.now;
   }
   if (turn.now >= process.next_look) {
@@ -371,10 +425,24 @@ Instant Supervision::due(const Process& process) const {
   if (!process.works() || process.killed) {
     return process.deadline;
   }
-  const Duration silence = process.suspected
-                               ? timing_.hang_timeout
-                               : process.heartbeats.silence_allowed(timing_.heartbeat_timeout);
-  return std::min({process.deadline, process.next_look, process.heartbeats.last() + silence});
+  const Heartbeats& heartbeats = process.heartbeats;
+  const Instant silent =
+      process.suspected ? heartbeats.silent_for(timing_.hang_timeout)
+                        : heartbeats.last() + heartbeats.silence_allowed(timing_.heartbeat_timeout);
+  return std::min({process.deadline, process.next_look, silent});
+}
+
+Instant Supervision::start_due(const Process& process, Instant now) const {
+  if (process.killed) {
+    return now;
+  }
+  const Instant due = process.since + timing_.start_timeout;
+  if (process.state == ProcessState::kStarting && now >= due && process.deadline != kNever) {
+    return std::max(now, process.deadline);
+  }
+  const bool proves = process.state == ProcessState::kRegistered && process.starvation.starved() &&
+                      now < process.since + kStartTimesMax * timing_.start_timeout;
+  return proves ? now + kLookGrace : now;
 }
 
 }  // namespace pdjob::launcher

@@ -47,7 +47,13 @@ std::vector<AgentMessage> samples() {
           SpawnFailed{{5}, "no memory"},
           ProcessExited{{5}, "signal 9 (Killed)", true},
           LookAtProcess{5},
-          ProcessSeen{{5}, {.asleep = true, .stopped = true, .turns = 9, .at_ms = 4000}}};
+          ProcessSeen{{5},
+                      {.asleep = true,
+                       .stopped = true,
+                       .turns = 9,
+                       .at_ms = 4000,
+                       .waited_us = 5,
+                       .all_waited_us = 6}}};
 }
 
 TEST(AgentWire, EachMessageComesBackAsItWas) {
