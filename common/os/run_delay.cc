@@ -26,37 +26,62 @@ std::vector<int64_t> numbers_in(const std::string& folder) {
   return numbers;
 }
 
-// "PID (NAME) STATE PARENT ...", where the name may hold anything. 0: it is gone.
-int64_t parent_of(int64_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string stat((std::istreambuf_iterator<char>(file)), {});
-  std::istringstream rest(stat.substr(std::min(stat.rfind(')') + 1, stat.size())));
+// "PID (NAME) STATE PARENT ...", where the name may hold anything.
+struct Stat {
   std::string state;
-  int64_t parent = 0;
-  rest >> state >> parent;
-  return parent;
+  int64_t parent = 0;  // 0: it is gone.
+};
+Stat read_stat(const std::string& folder) {
+  std::ifstream file(folder + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream rest(text.substr(std::min(text.rfind(')') + 1, text.size())));
+  Stat stat;
+  rest >> stat.state >> stat.parent;
+  return stat;
 }
+
+bool read_times(const std::string& folder, CoreTime& times) {
+  std::ifstream file(folder + "/schedstat");
+  uint64_t ran_ns = 0;
+  uint64_t waited_ns = 0;
+  if (!(file >> ran_ns >> waited_ns)) {
+    return false;
+  }
+  times.ran = std::chrono::nanoseconds(ran_ns);
+  times.waited = std::chrono::nanoseconds(waited_ns);
+  return true;
+}
+
+std::string tasks_of(int64_t pid) { return "/proc/" + std::to_string(pid) + "/task"; }
 
 }  // namespace
 
 RunDelays run_delays(int64_t pid) {
-  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
   RunDelays delays;
-  for (const int64_t thread : numbers_in(tasks)) {
-    std::ifstream file(tasks + "/" + std::to_string(thread) + "/schedstat");
-    uint64_t ran_ns = 0;
-    uint64_t waited_ns = 0;
-    if (file >> ran_ns >> waited_ns) {
-      delays[thread] = std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(waited_ns));
+  for (const int64_t thread : numbers_in(tasks_of(pid))) {
+    if (CoreTime times; read_times(tasks_of(pid) + "/" + std::to_string(thread), times)) {
+      delays[thread] = times.waited;
     }
   }
   return delays;
 }
 
+std::map<int64_t, CoreTime> core_times(int64_t pid) {
+  std::map<int64_t, CoreTime> all;
+  for (const int64_t thread : numbers_in(tasks_of(pid))) {
+    const std::string folder = tasks_of(pid) + "/" + std::to_string(thread);
+    if (CoreTime times; read_times(folder, times)) {
+      times.runnable = read_stat(folder).state == "R";
+      all[thread] = times;
+    }
+  }
+  return all;
+}
+
 std::vector<int64_t> descendants_of(int64_t pid) {
   std::multimap<int64_t, int64_t> children;
   for (const int64_t each : numbers_in("/proc")) {
-    children.emplace(parent_of(each), each);
+    children.emplace(read_stat("/proc/" + std::to_string(each)).parent, each);
   }
   std::vector<int64_t> found{pid};
   std::set<int64_t> known{pid};  // The files were not read at one moment.

@@ -11,12 +11,20 @@
 
 namespace pdjob {
 
-// By thread id: the wait of each thread that lives, since it began. Value.
+// By thread id: the wait of each thread that lives, since it began. A wait counts when it is over.
+// Value.
 using RunDelays = std::map<int64_t, Duration>;
 
 // Of one process. Empty if there is no such process, or the kernel does not tell. Reads a file for
 // each thread. Thread-safe.
 RunDelays run_delays(int64_t pid);
+// The same with more about each thread, from a second file. Thread-safe.
+struct CoreTime {
+  Duration ran{};
+  Duration waited{};
+  bool runnable = false;  // Runs, or waits for a core.
+};
+std::map<int64_t, CoreTime> core_times(int64_t pid);
 // The processes that descend from this one, without itself. Reads a file for each process of the
 // machine. Thread-safe.
 std::vector<int64_t> descendants_of(int64_t pid);

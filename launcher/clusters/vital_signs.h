@@ -7,17 +7,17 @@
 #include <string_view>
 
 #include "common/time.h"
-#include "launcher/job/process.h"
+#include "launcher/job/looks.h"
 
 namespace pdjob::launcher {
 
 // The text of /proc/PID/status; nullopt: it is not one. Pure.
 std::optional<VitalSigns> parse_vital_signs(std::string_view status);
 
-// nullopt: there is no such process. Reads files in memory; does not block. all_waited_us is that
-// of its own threads.
+// nullopt: there is no such process. Of the threads, its own count. Reads files in memory; does not
+// block.
 std::optional<VitalSigns> vital_signs_of(int64_t pid, Instant now);
-// The same, but all_waited_us counts its descendants, too. Reads a file for each process of the
+// The same, but the threads of its descendants count, too. Reads a file for each process of the
 // machine.
 std::optional<VitalSigns> vital_signs_with_descendants(int64_t pid, Instant now);
 

@@ -17,6 +17,7 @@
 #include "common/id.h"
 #include "common/time.h"
 #include "launcher/job/heartbeats.h"
+#include "launcher/job/looks.h"
 #include "launcher/job/starvation.h"
 #include "launcher/placement/placement.h"
 #include "launcher/plan/restart_policy.h"
@@ -43,25 +44,6 @@ enum class Signal { kTerminate, kKill, kDumpStacks };
 const char* to_string(Signal signal);
 
 enum class Fate { kRestart, kEnd, kChangeRole };
-
-// A look at a process, by the kernel's books. `turns` grows whenever its first thread, which runs
-// its loop, has been on a core. `at_ms` is a clock of its node.
-struct VitalSigns {
-  bool asleep = false;   // Neither runs nor waits for a core or a disk.
-  bool stopped = false;  // By a signal (SIGSTOP) or a debugger; asleep, too.
-  uint64_t turns = 0;
-  uint64_t at_ms = 0;
-  // How long its first thread has waited for a core since it began; 0: unknown.
-  uint64_t waited_us = 0;
-  // The sum over all its threads, and those of the processes that it started.
-  uint64_t all_waited_us = 0;
-
-  // True if it was on no core between an earlier look and this one.
-  bool slept_since(const VitalSigns& earlier) const {
-    return asleep && earlier.asleep && turns == earlier.turns;
-  }
-  friend bool operator==(const VitalSigns&, const VitalSigns&) = default;
-};
 
 struct ProcessPlan {
   std::string name;
@@ -101,7 +83,7 @@ struct Process : ProcessRecord {
   Heartbeats heartbeats;
   bool suspected = false;        // Silent for longer than its heartbeats allow: no new requests.
   Instant next_look = kNever;    // While it is suspected.
-  VitalSigns signs;              // At the last look. Before the first: what its heartbeats told.
+  Looks looks;                   // While it is suspected, or takes too long to start.
   bool start_looked_at = false;  // In kStarting: its time is over, and a look decides.
   Starvation starvation;
   bool stands_still = false;  // Reported by the last heartbeat; a second one in a row decides.

@@ -15,10 +15,9 @@ constexpr Duration kDumpGrace = std::chrono::milliseconds(500);
 // Between two looks at a silent process. A process that lives sends a heartbeat more often.
 constexpr Duration kLookAgain = net::kHeartbeatInterval + std::chrono::milliseconds(100);
 constexpr Duration kAsleep = net::kHeartbeatInterval + std::chrono::milliseconds(50);
-// Of the time between two looks, in which its threads waited for cores. A first thread that slept
-// meanwhile may have waited for one of them.
-constexpr double kWaitedTooMuch = 0.5;
-// For the answer to a look at a process that starts.
+// Of the time between two looks: the share in which its threads wait, if cores are what it lacks.
+constexpr double kWaitsForCores = 0.5;
+// For the answers to looks at a process that starts.
 constexpr Duration kLookGrace = std::chrono::seconds(2);
 // A process that starts and waited for cores has this many times start_timeout at most.
 constexpr int kStartTimesMax = 10;
@@ -27,11 +26,6 @@ constexpr int kStartTimesMax = 10;
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 // From the end of draining, or a signal, until a process is killed.
 constexpr Duration kExitGrace = std::chrono::seconds(2);
-
-// Of a number of microseconds that only grows.
-Duration growth(uint64_t before, uint64_t now) {
-  return std::chrono::microseconds(now > before ? now - before : 0);
-}
 
 }  // namespace
 
@@ -90,7 +84,7 @@ void Supervision::start(Process& process, Turn& turn) {
   process.start_looked_at = false;
   process.killed_for.clear();
   process.next_look = kNever;
-  process.signs = {};
+  process.looks.begin(0);
   process.starvation.begin(turn.now);
   process.loss = net::LossCause::kUnknown;
   process.entry = {};
@@ -240,6 +234,7 @@ void Supervision::registered(Process& process, const net::Registered& message, T
   process.entry.role = process.role;
   process.entry.standing = net::Standing::kProving;
   process.heartbeats.begin(turn.now);
+  process.next_look = kNever;
   enter(process, ProcessState::kRegistered, turn);
   if (process.is_batch()) {
     proved(process, turn);
@@ -248,7 +243,7 @@ void Supervision::registered(Process& process, const net::Registered& message, T
 
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
   record_beat(process, turn);
-  process.signs = {.waited_us = message.waited_us};
+  process.looks.begin(message.waited_us);
   note_waits(process, message.starved_permille / 1000.0, turn);
   process.load = message.load;
   if (process.state == ProcessState::kStarting) {
@@ -284,35 +279,37 @@ void Supervision::note_waits(Process& process, double share, Turn& turn) {
 // The timer of its heartbeats was due between two looks. A process that slept on is stopped, or
 // blocked for good, unless one of its threads that it may wait for had no core.
 void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
+  Looks& looks = process.looks;
   if (process.state == ProcessState::kStarting && process.start_looked_at) {
+    looks.take(signs);
     seen_starting(process, signs, turn);
-  }
-  if (!process.suspected || !process.works()) {
-    return;
-  }
-  const VitalSigns before = std::exchange(process.signs, signs);
-  const Duration waited = growth(before.waited_us, signs.waited_us);
-  process.heartbeats.starved(waited, turn.now);
-  if (before.at_ms == 0 || signs.at_ms <= before.at_ms) {
-    return;
-  }
-  const Duration passed = std::chrono::milliseconds(signs.at_ms - before.at_ms);
-  const Duration all_waited = growth(before.all_waited_us, signs.all_waited_us);
-  note_waits(process, seconds(waited) / seconds(passed), turn);
-  if (signs.slept_since(before) && passed >= kAsleep &&
-      (signs.stopped || seconds(all_waited) < kWaitedTooMuch * seconds(passed))) {
-    kill(process, signs.stopped ? "stopped" : "silent", turn);
+  } else if (process.suspected && process.works()) {
+    process.heartbeats.starved(looks.take(signs), turn.now);
+    if (looks.passed() > Duration::zero()) {
+      note_waits(process, looks.share_waited(), turn);
+    }
+    if (looks.slept() && looks.passed() >= kAsleep &&
+        (signs.stopped || looks.share_any_waited() < kWaitsForCores)) {
+      kill(process, signs.stopped ? "stopped" : "silent", turn);
+    }
   }
 }
 
 // start_timeout is for the time in which it did not wait for a core.
 void Supervision::seen_starting(Process& process, const VitalSigns& signs, Turn& turn) {
   const Duration passed = turn.now - process.since;
-  const Duration own = std::max(passed - growth(0, signs.all_waited_us), passed / kStartTimesMax);
-  note_waits(process, 1 - seconds(own) / seconds(passed), turn);
+  const Duration most = kStartTimesMax * timing_.start_timeout;
+  const Duration own =
+      std::max(passed - std::chrono::microseconds(signs.all_waited_us), passed / kStartTimesMax);
+  const bool again = process.looks.passed() > Duration::zero();
+  note_waits(process, again ? process.looks.share_any_waited() : 1 - seconds(own) / seconds(passed),
+             turn);
   if (own < timing_.start_timeout) {
     process.start_looked_at = false;
+    process.next_look = kNever;
     process.deadline = turn.now + (timing_.start_timeout - own);
+  } else if (process.looks.share_any_waited() >= kWaitsForCores && passed < most) {
+    process.deadline = turn.now + kLookGrace;
   }
 }
 
@@ -351,6 +348,7 @@ void Supervision::changed_role(Process& process, Turn& turn) {
   process.role = process.next_role;
   process.fate = Fate::kRestart;
   process.suspected = process.stands_still = process.drain_sent = false;
+  process.next_look = kNever;
   process.entry = {};
   process.load = {};
   process.loss = net::LossCause::kUnknown;
@@ -393,7 +391,7 @@ void Supervision::time_passed(Process& process, Turn& turn) {
       drain(process, turn);
     } else if (registering && !std::exchange(process.start_looked_at, true)) {
       process.deadline = turn.now + kLookGrace;
-      turn.emit(LookAt{process.incarnation});
+      process.next_look = turn.now;
     } else {
       process.deadline = kNever;
       kill(process, registering ? "did not register in time" : "", turn);
@@ -401,6 +399,10 @@ void Supervision::time_passed(Process& process, Turn& turn) {
   }
   if (process.works() && !process.killed) {
     check_heartbeat(process, turn);
+  }
+  if (looks_due(process) <= turn.now) {
+    process.next_look = turn.now + kLookAgain;
+    turn.emit(LookAt{process.incarnation});
   }
 }
 
@@ -415,21 +417,23 @@ void Supervision::check_heartbeat(Process& process, Turn& turn) {
     process.suspected = true;
     process.next_look = turn.now;
   }
-  if (turn.now >= process.next_look) {
-    process.next_look = turn.now + kLookAgain;
-    turn.emit(LookAt{process.incarnation});
-  }
+}
+
+Instant Supervision::looks_due(const Process& process) {
+  const bool looks = process.works() || process.state == ProcessState::kStarting;
+  return looks && !process.killed ? process.next_look : kNever;
 }
 
 Instant Supervision::due(const Process& process) const {
+  const Instant due = std::min(process.deadline, looks_due(process));
   if (!process.works() || process.killed) {
-    return process.deadline;
+    return due;
   }
   const Heartbeats& heartbeats = process.heartbeats;
   const Instant silent =
       process.suspected ? heartbeats.silent_for(timing_.hang_timeout)
                         : heartbeats.last() + heartbeats.silence_allowed(timing_.heartbeat_timeout);
-  return std::min({process.deadline, process.next_look, silent});
+  return std::min(due, silent);
 }
 
 Instant Supervision::start_due(const Process& process, Instant now) const {

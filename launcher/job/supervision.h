@@ -85,6 +85,8 @@ class Supervision {
   static void record_beat(Process& process, Turn& turn);
   static void note_waits(Process& process, double share, Turn& turn);
   void seen_starting(Process& process, const VitalSigns& signs, Turn& turn);
+  // When a look is due; kNever: none is.
+  static Instant looks_due(const Process& process);
   void check_heartbeat(Process& process, Turn& turn);
   void check_progress(Process& process, Turn& turn);
   Duration progress_limit(const Process& process) const;

@@ -238,11 +238,9 @@ class SimProcess final : public SimThread {
     life().starved_since = std::min(life().starved_since, now());
   }
   Instant starved_since() const { return life().starved_since; }
-  Duration waited() const {
-    return life().waited + std::max(now() - starved_since(), Duration::zero());
-  }
+  Duration waited() const { return life().waited; }  // A wait counts when it is over.
   void go_on() {
-    life().waited = waited();
+    life().waited += std::max(now() - starved_since(), Duration::zero());
     life().starved_since = kNever;
     life().stopped = false;
     const std::shared_ptr<Life> here = shared_life();  // A task may end the process.

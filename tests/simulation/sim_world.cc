@@ -1079,9 +1079,13 @@ launcher::VitalSigns SimWorld::signs_of(Incarnation who) {
   const auto waited = static_cast<uint64_t>(process.waited() / std::chrono::microseconds(1));
   return {.asleep = !starved,
           .stopped = process.stopped() && !starved,
+          .runnable = starved,
           .turns = process.turns(),
           .at_ms = static_cast<uint64_t>(at.count()),
+          .ran_us = 0,
           .waited_us = waited,
+          .any_runnable = starved,
+          .all_ran_us = 0,
           .all_waited_us = waited};
 }
 

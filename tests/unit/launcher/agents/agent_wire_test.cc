@@ -50,10 +50,14 @@ std::vector<AgentMessage> samples() {
           ProcessSeen{{5},
                       {.asleep = true,
                        .stopped = true,
+                       .runnable = true,
                        .turns = 9,
                        .at_ms = 4000,
+                       .ran_us = 4,
                        .waited_us = 5,
-                       .all_waited_us = 6}}};
+                       .any_runnable = true,
+                       .all_ran_us = 6,
+                       .all_waited_us = 7}}};
 }
 
 TEST(AgentWire, EachMessageComesBackAsItWas) {

@@ -24,7 +24,7 @@ TEST(VitalSigns, SleepingAndStoppedAreAsleepRunningAndWaitingForADiskAreNot) {
   EXPECT_EQ(parse_vital_signs(status("S (sleeping)")), (VitalSigns{.asleep = true, .turns = 15}));
   EXPECT_EQ(parse_vital_signs(status("T (stopped)")),
             (VitalSigns{.asleep = true, .stopped = true, .turns = 15}));
-  EXPECT_EQ(parse_vital_signs(status("R (running)")), VitalSigns{.turns = 15});
+  EXPECT_EQ(parse_vital_signs(status("R (running)")), (VitalSigns{.runnable = true, .turns = 15}));
   EXPECT_EQ(parse_vital_signs(status("D (disk sleep)")), VitalSigns{.turns = 15});
 }
 
@@ -75,7 +75,8 @@ TEST(VitalSigns, ARealProcessThatWaitsForItsCoreShowsIt) {
     usleep(5000);
   }
   EXPECT_EQ(signs.all_waited_us, signs.waited_us) << "it has one thread";
-  EXPECT_FALSE(signs.asleep);
+  EXPECT_TRUE(signs.runnable && signs.any_runnable);
+  EXPECT_GT(signs.ran_us, 0U);
   EXPECT_GT(vital_signs_with_descendants(getpid(), real_now())->all_waited_us, signs.waited_us);
   for (const pid_t child : children) {
     kill(child, SIGKILL);

@@ -156,8 +156,10 @@ TEST_F(SupervisionTest, AProcessThatDoesNotRegisterIsLookedAtAndKilledAndSaysWhy
   EXPECT_EQ(now_, Instant(seconds(1060)));
   EXPECT_EQ(count<LookAt>(), 1U);
   EXPECT_EQ(count<SendSignal>(), 0U);
-  seen({.asleep = true});
-  pass_until_due();
+  while (!process_.killed) {
+    seen({.asleep = true});
+    pass_until_due();
+  }
   EXPECT_EQ(now_, Instant(seconds(1062)));
   EXPECT_EQ(count<SendSignal>(), 1U);
   supervision_.died(process_, "signal 9 (Killed)", net::LossCause::kOutside, turn_);
@@ -240,6 +242,18 @@ TEST_F(SupervisionTest, ASilentProcessThatAlwaysWaitsForACoreIsNeverKilled) {
   EXPECT_TRUE(process_.starvation.starved());
 }
 
+// A CPU quota may hold it back for minutes. The kernel counts a wait when it is over.
+TEST_F(SupervisionTest, ASilentProcessWhoseWaitForACoreDoesNotEndIsNeverKilled) {
+  prove_it();
+  beat_regularly();
+  while (now_ < Instant(seconds(1600))) {
+    pass_until_due();
+    seen({.runnable = true, .turns = 7, .any_runnable = true});
+    ASSERT_FALSE(process_.killed);
+  }
+  EXPECT_TRUE(process_.starvation.starved());
+}
+
 // It spins, and shares its core with three others.
 TEST_F(SupervisionTest, OneThatRunsWithoutEndIsKilledOnceItHasHadItsTime) {
   prove_it();
@@ -292,9 +306,21 @@ TEST_F(SupervisionTest, AStarvedProcessHasMoreTimeToStart) {
   EXPECT_EQ(now_, Instant(seconds(1110))) << "50 of 60 s were none of its own";
   EXPECT_EQ(count<SendSignal>(), 0U);
   EXPECT_EQ(count<LookAt>(), 2U);
-  seen({.all_waited_us = 50'000'000});
-  pass_until_due();
+  while (!process_.killed) {
+    seen({.all_waited_us = 50'000'000});
+    pass_until_due();
+  }
+  EXPECT_EQ(now_, Instant(seconds(1112)));
   EXPECT_EQ(process_.killed_for, "did not register in time");
+}
+
+// Its first wait is not over, so the kernel has not counted it.
+TEST_F(SupervisionTest, OneThatStartsAndGetsNoCoreAtAllIsWaitedFor) {
+  while (now_ < Instant(seconds(1500))) {
+    pass_until_due();
+    seen({.runnable = true, .any_runnable = true});
+    ASSERT_FALSE(process_.killed);
+  }
 }
 
 TEST_F(SupervisionTest, OneThatStartsForTenTimesItsTimeIsKilledHoweverItsThreadsWait) {
