@@ -3,6 +3,7 @@
 #include <string>
 
 #include "common/log.h"
+#include "launcher/view/table.h"
 
 namespace pdjob::launcher {
 
@@ -108,7 +109,8 @@ struct EventText {
            (e.signs.stopped  ? " stopped"
             : e.signs.asleep ? " asleep"
                              : " runs or waits to run") +
-           " turns=" + std::to_string(e.signs.turns);
+           " turns=" + std::to_string(e.signs.turns) +
+           " waited_ms=" + std::to_string(e.signs.waited_us / 1000);
   }
   std::string operator()(const WeightsChosen& e) const {
     return "WeightsChosen version=" + e.weights.version + " path=" + e.weights.path +
@@ -130,6 +132,11 @@ struct EffectText {
   std::string operator()(const Probe& e) const {
     return "Probe probe=" + std::to_string(e.probe) + " model=" + e.model + " router=" + e.router +
            " prefill=" + e.prefill + " decode=" + e.decode;
+  }
+  std::string operator()(const ReportStarved& e) const {
+    return "ReportStarved " +
+           (e.ended ? e.name + " is starved no more, after " + duration_text(e.lasted)
+                    : starved_text(e.name, e.share));
   }
   std::string operator()(const ReportReady&) const { return "ReportReady"; }
   std::string operator()(const ReportAdopted& e) const {

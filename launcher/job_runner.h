@@ -126,6 +126,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void carry_out(const LookAt& effect) { cluster_.look_at(effect.incarnation); }
   void carry_out(Send& effect);
   void carry_out(const Probe& effect) { prober_.start(effect); }
+  void carry_out(const ReportStarved& /*effect*/) {}  // Its line in the log is all.
   void carry_out(const ReportReady& /*effect*/) { observer_.on_ready(); }
   void carry_out(const ReportAdopted& effect) { observer_.on_adopted(effect); }
   void carry_out(const CloseDoors& effect);

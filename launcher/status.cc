@@ -24,13 +24,16 @@ std::string url_of(const Process& process, const LaunchPlan& plan) {
   return port == 0 ? "-" : "http://" + net::HttpAddress{.host = host, .port = port}.to_string();
 }
 
+bool is_starved(const Process& process) { return process.alive() && process.starvation.starved(); }
+
 std::string state_text(const Process& process, double slowness) {
   constexpr double kWorthSaying = 1.5;
   char slow[32] = "";
   if (slowness >= kWorthSaying) {
     std::snprintf(slow, sizeof slow, " (%.1f x slower)", slowness);
   }
-  return std::string(to_string(process.state)) + (process.suspected ? " (silent)" : "") + slow;
+  return std::string(to_string(process.state)) + (process.suspected ? " (silent)" : "") +
+         (is_starved(process) ? " (starved)" : "") + slow;
 }
 
 std::string load_text(const Process& process) {
@@ -66,6 +69,8 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
   json.key("hangs").integer(process.hangs);
   json.key("replacements").integer(process.replacements);
   json.key("slowness").number(view.slowness(process.name));
+  json.key("starved").boolean(is_starved(process));
+  json.key("starved_share").number(process.starvation.share());
   json.key("last_exit").string(process.last_exit);
   json.key("seconds_in_state").number(seconds(view.now - process.since));
   json.key("load").begin_object();
@@ -111,8 +116,15 @@ std::string status_text(const JobView& view) {
       table.back().insert(table.back().begin() + 1, process.model.empty() ? "-" : process.model);
     }
   }
-  return "job " + view.plan.job + ": " + to_string(view.job.state()) + ", " + view.url +
-         ", launcher pid " + std::to_string(view.launcher_pid) + "\n" + format_table(table);
+  std::string text = "job " + view.plan.job + ": " + to_string(view.job.state()) + ", " + view.url +
+                     ", launcher pid " + std::to_string(view.launcher_pid) + "\n" +
+                     format_table(table);
+  for (const Process& process : view.job.processes()) {
+    if (is_starved(process)) {
+      text += starved_text(process.name, process.starvation.share()) + "\n";
+    }
+  }
+  return text;
 }
 
 std::string status_json(const JobView& view) {
@@ -197,6 +209,12 @@ std::string job_metrics(const JobView& view) {
                "work. 0: unknown.",
                labels)
         .set(view.slowness(process.name));
+    metrics
+        .gauge("pdjob_process_starved_ratio",
+               "The share of the last seconds in which one thread of the process, the one that "
+               "waited longest, waited for a core.",
+               labels)
+        .set(process.alive() ? process.starvation.share() : 0);
   }
   for (const auto& [node, level] : job.trust().levels(view.now)) {
     metrics

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include "common/address_text.h"
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/os/run_delay.h"
 #include "common/os/stack_dump.h"
 #include "common/random.h"
 #include "engine/engine.h"
@@ -120,7 +122,8 @@ class WorkerProcess {
                          .router_key = spec_.router_key,
                          .local_links = spec_.link_keys.empty(),
                          .weight_version = spec_.weights.version,
-                         .kv_standstill = [this] { return endpoint_->standstill(); }},
+                         .kv_standstill = [this] { return endpoint_->standstill(); },
+                         .run_delays = [] { return run_delays(getpid()); }},
         *engine_, *engine_thread_, metrics_,
         [this](auto answer) { ask_kv_pairs(std::move(answer)); });
     PDJOB_TRY(server_,

@@ -1,24 +1,113 @@
 #include "common/os/run_delay.h"
 
-#include <cstdint>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
 #include <system_error>
+#include <vector>
+
+#include "common/parse_number.h"
 
 namespace pdjob {
+namespace {
 
-Duration run_delay() {
-  Duration sum{};
-  std::error_code ignored;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
-    std::ifstream file(thread.path() / "schedstat");
-    uint64_t ran_ns = 0;
-    uint64_t waited_ns = 0;
-    if (file >> ran_ns >> waited_ns) {
-      sum += std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(waited_ns));
+std::vector<int64_t> numbers_in(const std::string& folder) {
+  std::vector<int64_t> numbers;
+  std::error_code gone;
+  std::filesystem::directory_iterator entry(folder, gone);
+  for (; !gone && entry != std::filesystem::directory_iterator(); entry.increment(gone)) {
+    if (const auto number = parse_number<int64_t>(entry->path().filename().string())) {
+      numbers.push_back(*number);
     }
   }
-  return sum;
+  return numbers;
+}
+
+// "PID (NAME) STATE PARENT ...", where the name may hold anything.
+struct Stat {
+  std::string state;
+  int64_t parent = 0;  // 0: it is gone.
+};
+Stat read_stat(const std::string& folder) {
+  std::ifstream file(folder + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream rest(text.substr(std::min(text.rfind(')') + 1, text.size())));
+  Stat stat;
+  rest >> stat.state >> stat.parent;
+  return stat;
+}
+
+bool read_times(const std::string& folder, CoreTime& times) {
+  std::ifstream file(folder + "/schedstat");
+  uint64_t ran_ns = 0;
+  uint64_t waited_ns = 0;
+  if (!(file >> ran_ns >> waited_ns)) {
+    return false;
+  }
+  times.ran = std::chrono::nanoseconds(ran_ns);
+  times.waited = std::chrono::nanoseconds(waited_ns);
+  return true;
+}
+
+std::string tasks_of(int64_t pid) { return "/proc/" + std::to_string(pid) + "/task"; }
+
+}  // namespace
+
+RunDelays run_delays(int64_t pid) {
+  RunDelays delays;
+  for (const int64_t thread : numbers_in(tasks_of(pid))) {
+    if (CoreTime times; read_times(tasks_of(pid) + "/" + std::to_string(thread), times)) {
+      delays[thread] = times.waited;
+    }
+  }
+  return delays;
+}
+
+std::map<int64_t, CoreTime> core_times(int64_t pid) {
+  std::map<int64_t, CoreTime> all;
+  for (const int64_t thread : numbers_in(tasks_of(pid))) {
+    const std::string folder = tasks_of(pid) + "/" + std::to_string(thread);
+    if (CoreTime times; read_times(folder, times)) {
+      times.runnable = read_stat(folder).state == "R";
+      all[thread] = times;
+    }
+  }
+  return all;
+}
+
+std::vector<int64_t> descendants_of(int64_t pid) {
+  std::multimap<int64_t, int64_t> children;
+  for (const int64_t each : numbers_in("/proc")) {
+    children.emplace(read_stat("/proc/" + std::to_string(each)).parent, each);
+  }
+  std::vector<int64_t> found{pid};
+  std::set<int64_t> known{pid};  // The files were not read at one moment.
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto [from, to] = children.equal_range(found[i]);
+    for (auto child = from; child != to; ++child) {
+      if (known.insert(child->second).second) {
+        found.push_back(child->second);
+      }
+    }
+  }
+  found.erase(found.begin());
+  return found;
+}
+
+Waits waits_between(const RunDelays& before, const RunDelays& now) {
+  Waits waits;
+  for (const auto& [thread, delay] : now) {
+    const auto known = before.find(thread);
+    // The id of a thread that ended may be given again.
+    const bool same = known != before.end() && known->second <= delay;
+    const Duration waited = same ? delay - known->second : delay;
+    waits.longest = std::max(waits.longest, waited);
+    waits.sum += waited;
+  }
+  return waits;
 }
 
 }  // namespace pdjob

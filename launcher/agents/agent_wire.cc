@@ -149,6 +149,12 @@ void fields(Codec& codec, Of<ProcessSeen, Codec> message) {
   codec.value(message.signs.stopped);
   codec.value(message.signs.turns);
   codec.value(message.signs.at_ms);
+  codec.value(message.signs.runnable);
+  codec.value(message.signs.ran_us);
+  codec.value(message.signs.waited_us);
+  codec.value(message.signs.any_runnable);
+  codec.value(message.signs.all_ran_us);
+  codec.value(message.signs.all_waited_us);
 }
 
 // A message's type on the wire is its place in the variant plus one. The order is fixed within a

@@ -221,7 +221,7 @@ void LocalCluster::look_at(Incarnation incarnation) {
   if (child == children_.end()) {
     return;
   }
-  if (const auto signs = vital_signs_of(child->second->pid(), loop_.exact_now())) {
+  if (const auto signs = vital_signs_with_descendants(child->second->pid(), loop_.exact_now())) {
     tell(ProcessSeen{incarnation, *signs});
   }
 }

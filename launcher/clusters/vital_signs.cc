@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "common/os/run_delay.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::launcher {
@@ -40,6 +41,22 @@ std::optional<uint64_t> number_of(std::string_view status, std::string_view key)
   return number;
 }
 
+uint64_t microseconds_of(Duration duration) {
+  return static_cast<uint64_t>(duration / std::chrono::microseconds(1));
+}
+
+void add_threads(int64_t pid, VitalSigns& signs) {
+  for (const auto& [thread, times] : core_times(pid)) {
+    signs.any_runnable = signs.any_runnable || times.runnable;
+    signs.all_ran_us += microseconds_of(times.ran);
+    signs.all_waited_us += microseconds_of(times.waited);
+    if (thread == pid) {
+      signs.ran_us = microseconds_of(times.ran);
+      signs.waited_us = microseconds_of(times.waited);
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<VitalSigns> parse_vital_signs(std::string_view status) {
@@ -52,6 +69,7 @@ std::optional<VitalSigns> parse_vital_signs(std::string_view status) {
   const bool stopped = state->front() == 'T' || state->front() == 't';
   return VitalSigns{.asleep = stopped || state->front() == 'S',
                     .stopped = stopped,
+                    .runnable = state->front() == 'R',
                     .turns = *gave_way + *was_moved};
 }
 
@@ -67,6 +85,17 @@ std::optional<VitalSigns> vital_signs_of(int64_t pid, Instant now) {
   if (signs) {
     signs->at_ms = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count());
+    add_threads(pid, *signs);
+  }
+  return signs;
+}
+
+std::optional<VitalSigns> vital_signs_with_descendants(int64_t pid, Instant now) {
+  auto signs = vital_signs_of(pid, now);
+  if (signs) {
+    for (const int64_t each : descendants_of(pid)) {
+      add_threads(each, *signs);
+    }
   }
   return signs;
 }

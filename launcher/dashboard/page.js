@@ -45,7 +45,7 @@ function tone(process) {
   if (serves(process)) return 'state-ready';
   return ['starting', 'registered', 'draining', 'waiting'].includes(process.state) && !process.suspected ? 'state-mid' : 'state-bad';
 }
-const stateText = (process) => text(process.state) + (process.suspected ? ' (silent)' : '');
+const stateText = (process) => text(process.state) + (process.suspected ? ' (silent)' : '') + (process.starved ? ' (starved)' : '');
 const kvPart = (load) => (number(load.kv_rows_max) > 0 ? number(load.kv_rows_used) / load.kv_rows_max : 0);
 const columnOf = (process) => (isWorker(process) ? (process.role === 'prefill' ? 'prefill' : 'decode') : 'router');
 

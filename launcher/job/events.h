@@ -121,7 +121,7 @@ struct SendSignal {
   Incarnation incarnation;
   Signal signal = Signal::kTerminate;
 };
-// Is a silent process alive?
+// Is a silent process alive, or one that starts for too long?
 struct LookAt {
   Incarnation incarnation;
 };
@@ -139,6 +139,13 @@ struct Probe {
   std::string prefill;
   std::string decode;
 };
+// It is starved from now on (job/starvation.h), or was so until now.
+struct ReportStarved {
+  std::string name;
+  double share = 0;  // Of its time, in which it waited for a core.
+  bool ended = false;
+  Duration lasted{};  // If it has ended.
+};
 struct ReportReady {};
 // All nodes of the earlier launcher have joined, or were given up.
 struct ReportAdopted {
@@ -153,8 +160,8 @@ struct Finish {
   std::string culprit;  // The process whose log explains more; may be empty.
 };
 
-using Effect = std::variant<Spawn, SendSignal, LookAt, Send, Probe, ReportReady, ReportAdopted,
-                            CloseDoors, Finish>;
+using Effect = std::variant<Spawn, SendSignal, LookAt, Send, Probe, ReportStarved, ReportReady,
+                            ReportAdopted, CloseDoors, Finish>;
 
 struct JobTiming {
   Duration start_timeout = std::chrono::minutes(5);

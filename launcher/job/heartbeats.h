@@ -22,17 +22,26 @@ class Heartbeats {
   static constexpr uint32_t kGapsNeeded = 8;  // Before the history counts.
 
   // The first sign of life of an incarnation. The history of earlier ones stays.
-  void begin(Instant now) { last_ = now; }
+  void begin(Instant now) { forgive(now); }
   void beat(Instant now) {
     Window& window = windows_.at(now);
     window.longest = std::max(window.longest, now - last_);
     ++window.gaps;
-    last_ = now;
+    forgive(now);
   }
   // The silence until now was ours. It is no gap.
-  void forgive(Instant now) { last_ = now; }
+  void forgive(Instant now) {
+    last_ = now;
+    starved_ = Duration::zero();
+  }
+  // Since the last heartbeat it has waited for a core, for so long again.
+  void starved(Duration waited, Instant now) {
+    starved_ = std::clamp(starved_ + waited, Duration::zero(), std::max(now - last_, Duration{}));
+  }
 
   Instant last() const { return last_; }
+  // When it will have been silent for so long without waiting for a core.
+  Instant silent_for(Duration time) const { return last_ + starved_ + time; }
   // Two and a half times the longest gap, at least kSilenceMin and at most `limit`. Without a
   // history: `limit`.
   Duration silence_allowed(Duration limit) const {
@@ -50,6 +59,7 @@ class Heartbeats {
   };
 
   Instant last_{};
+  Duration starved_{};  // Since then.
   TwoWindows<Window> windows_{kWindow};
 };
 

@@ -108,7 +108,8 @@ std::string Job::waiting_for() const {
   const Demand* told = nullptr;  // One of a group is enough.
   for (const Process& process : processes_) {
     if (process.state != ProcessState::kReady) {
-      text += (text.empty() ? "" : ", ") + process.name + " is " + to_string(process.state);
+      text += (text.empty() ? "" : ", ") + process.name + " is " + to_string(process.state) +
+              (process.starvation.starved() ? " and starved of CPU" : "");
       if (started_ && process.state == ProcessState::kWaiting &&
           (told == nullptr || *told != process.demand)) {
         text += " for a node: " + placement_.nearest(process.demand);
@@ -524,22 +525,30 @@ void Job::on(const TimePassed&, Turn& turn) {
   if (turn.now >= adopt_deadline_) {
     give_up_absent(turn);
   }
+  while (runs() && wakeups_.next() <= turn.now) {
+    check(wakeups_.take(), turn);
+  }
   if (state_ == JobState::kStarting && turn.now >= start_deadline_) {
-    const auto stuck = std::ranges::find_if(processes_, [this](const Process& process) {
-      return !is_ready(process) && !any_peer(process, is_ready);
-    });
-    if (stuck == processes_.end()) {
-      become_ready(turn);
-    } else {
-      fail("not ready after " + in_seconds(timing_.start_timeout) + ": " + waiting_for(),
-           stuck->name, turn);
-    }
+    start_time_is_over(turn);
   } else if (state_ == JobState::kDraining && turn.now >= stop_deadline_) {
     stop_deadline_ = kNever;
     kill_all(turn);
   }
-  while (runs() && wakeups_.next() <= turn.now) {
-    check(wakeups_.take(), turn);
+}
+
+void Job::start_time_is_over(Turn& turn) {
+  const Process* stuck = nullptr;
+  for (const Process& process : processes_) {
+    if (!is_ready(process) && !any_peer(process, is_ready)) {
+      stuck = stuck == nullptr ? &process : stuck;
+      start_deadline_ = std::max(start_deadline_, supervision_.start_due(process, turn.now));
+    }
+  }
+  if (stuck == nullptr) {
+    become_ready(turn);
+  } else if (turn.now >= start_deadline_) {
+    fail("not ready after " + in_seconds(timing_.start_timeout) + ": " + waiting_for(), stuck->name,
+         turn);
   }
 }
 
@@ -658,6 +667,9 @@ void Job::on(const ProbeSucceeded& event, Turn& turn) {
 void Job::on(const ProbeFailed& event, Turn& turn) {
   for (const std::string& name : probing_.failed(event, turn.now)) {
     Process& process = *find_mutable(name);
+    if (process.starvation.starved()) {
+      continue;  // Slow, not sick: further probes follow.
+    }
     supervision_.kill(process, "no probe went through it (" + event.reason + ")", turn);
     settle(process);
   }

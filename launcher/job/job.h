@@ -164,6 +164,7 @@ class Job {
   void beat(Process& process, const net::HeartbeatSent& message, Turn& turn);
   void drain_those_known_to_leave(Turn& turn);
   void check(Process& process, Turn& turn);
+  void start_time_is_over(Turn& turn);
   void forgive_own_sleep(Instant now);
   // Everything that is derived from a process: call it after each change, except of heartbeats.
   void settle(Process& process);

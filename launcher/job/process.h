@@ -17,6 +17,8 @@
 #include "common/id.h"
 #include "common/time.h"
 #include "launcher/job/heartbeats.h"
+#include "launcher/job/looks.h"
+#include "launcher/job/starvation.h"
 #include "launcher/placement/placement.h"
 #include "launcher/plan/restart_policy.h"
 #include "net/control/message.h"
@@ -42,21 +44,6 @@ enum class Signal { kTerminate, kKill, kDumpStacks };
 const char* to_string(Signal signal);
 
 enum class Fate { kRestart, kEnd, kChangeRole };
-
-// A look at a process, by the kernel's books. `turns` grows whenever its first thread, which runs
-// its loop, has been on a core. `at_ms` is a clock of its node.
-struct VitalSigns {
-  bool asleep = false;   // Neither runs nor waits for a core or a disk.
-  bool stopped = false;  // By a signal (SIGSTOP) or a debugger; asleep, too.
-  uint64_t turns = 0;
-  uint64_t at_ms = 0;
-
-  // True if it was on no core between an earlier look and this one.
-  bool slept_since(const VitalSigns& earlier) const {
-    return asleep && earlier.asleep && turns == earlier.turns;
-  }
-  friend bool operator==(const VitalSigns&, const VitalSigns&) = default;
-};
 
 struct ProcessPlan {
   std::string name;
@@ -94,15 +81,17 @@ struct Process : ProcessRecord {
   int64_t pid = 0;
   Instant since{};  // Start of this state.
   Heartbeats heartbeats;
-  bool suspected = false;      // Silent for longer than its heartbeats allow: no new requests.
-  Instant next_look = kNever;  // While it is suspected.
-  VitalSigns signs;            // At the last look.
-  bool stands_still = false;   // Reported by the last heartbeat; a second one in a row decides.
-  bool drain_sent = false;     // In kDraining: routers know of it, and so does the process.
-  bool heard = true;           // False: it has said nothing to this launcher, which adopted it.
-  bool shares_cores = false;   // As net::WorkerEntry has it.
-  bool killed = false;         // By us; its exit has not been reported yet.
-  std::string killed_for;      // "hung"; empty: not killed, or the state says why.
+  bool suspected = false;        // Silent for longer than its heartbeats allow: no new requests.
+  Instant next_look = kNever;    // While it is suspected.
+  Looks looks;                   // While it is suspected, or takes too long to start.
+  bool start_looked_at = false;  // In kStarting: its time is over, and a look decides.
+  Starvation starvation;
+  bool stands_still = false;  // Reported by the last heartbeat; a second one in a row decides.
+  bool drain_sent = false;    // In kDraining: routers know of it, and so does the process.
+  bool heard = true;          // False: it has said nothing to this launcher, which adopted it.
+  bool shares_cores = false;  // As net::WorkerEntry has it.
+  bool killed = false;        // By us; its exit has not been reported yet.
+  std::string killed_for;     // "hung"; empty: not killed, or the state says why.
   net::WorkerLoad load;
   net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
   std::string last_exit;

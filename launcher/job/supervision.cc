@@ -15,6 +15,12 @@ constexpr Duration kDumpGrace = std::chrono::milliseconds(500);
 // Between two looks at a silent process. A process that lives sends a heartbeat more often.
 constexpr Duration kLookAgain = net::kHeartbeatInterval + std::chrono::milliseconds(100);
 constexpr Duration kAsleep = net::kHeartbeatInterval + std::chrono::milliseconds(50);
+// Of the time between two looks: the share in which its threads wait, if cores are what it lacks.
+constexpr double kWaitsForCores = 0.5;
+// For the answers to looks at a process that starts.
+constexpr Duration kLookGrace = std::chrono::seconds(2);
+// A process that starts and waited for cores has this many times start_timeout at most.
+constexpr int kStartTimesMax = 10;
 // For routers to learn that a worker leaves. A router that confirms later retries elsewhere what
 // the worker refuses.
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
@@ -75,9 +81,11 @@ void Supervision::start(Process& process, Turn& turn) {
   process.pid = 0;
   process.heard = true;
   process.suspected = process.stands_still = process.killed = process.drain_sent = false;
+  process.start_looked_at = false;
   process.killed_for.clear();
   process.next_look = kNever;
-  process.signs = {};
+  process.looks.begin(0);
+  process.starvation.begin(turn.now);
   process.loss = net::LossCause::kUnknown;
   process.entry = {};
   process.load = {};
@@ -97,6 +105,7 @@ std::string Supervision::engine_id_of(const Process& process, uint64_t number) c
 
 bool Supervision::adopt(Process& process, Turn& turn) {
   process.heartbeats.begin(turn.now);
+  process.starvation.begin(turn.now);
   process.restart_policy.started(turn.now);
   switch (process.state) {
     case ProcessState::kStarting:
@@ -225,6 +234,7 @@ void Supervision::registered(Process& process, const net::Registered& message, T
   process.entry.role = process.role;
   process.entry.standing = net::Standing::kProving;
   process.heartbeats.begin(turn.now);
+  process.next_look = kNever;
   enter(process, ProcessState::kRegistered, turn);
   if (process.is_batch()) {
     proved(process, turn);
@@ -233,6 +243,8 @@ void Supervision::registered(Process& process, const net::Registered& message, T
 
 void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
   record_beat(process, turn);
+  process.looks.begin(message.waited_us);
+  note_waits(process, message.starved_permille / 1000.0, turn);
   process.load = message.load;
   if (process.state == ProcessState::kStarting) {
     turn.emit(Send{process.name, net::RegisterAsked{}});  // An earlier launcher knew of it.
@@ -253,23 +265,60 @@ void Supervision::record_beat(Process& process, Turn& turn) {
   process.next_look = kNever;
 }
 
-// The timer of its heartbeats was due between two looks. A process that slept on is stopped, or
-// blocked for good.
-void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
-  if (!process.suspected || !process.works()) {
-    return;
+void Supervision::note_waits(Process& process, double share, Turn& turn) {
+  const Instant since = process.starvation.since();
+  if (process.starvation.note(share, turn.now)) {
+    const bool ended = !process.starvation.starved();
+    turn.emit(ReportStarved{.name = process.name,
+                            .share = process.starvation.share(),
+                            .ended = ended,
+                            .lasted = ended ? turn.now - since : Duration::zero()});
   }
-  const VitalSigns before = std::exchange(process.signs, signs);
-  if (signs.slept_since(before) &&
-      std::chrono::milliseconds(signs.at_ms - before.at_ms) >= kAsleep) {
-    kill(process, signs.stopped ? "stopped" : "silent", turn);
+}
+
+// The timer of its heartbeats was due between two looks. A process that slept on is stopped, or
+// blocked for good, unless one of its threads that it may wait for had no core.
+void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
+  Looks& looks = process.looks;
+  if (process.state == ProcessState::kStarting && process.start_looked_at) {
+    looks.take(signs);
+    seen_starting(process, signs, turn);
+  } else if (process.suspected && process.works()) {
+    process.heartbeats.starved(looks.take(signs), turn.now);
+    if (looks.passed() > Duration::zero()) {
+      note_waits(process, looks.share_waited(), turn);
+    }
+    if (looks.slept() && looks.passed() >= kAsleep &&
+        (signs.stopped || looks.share_any_waited() < kWaitsForCores)) {
+      kill(process, signs.stopped ? "stopped" : "silent", turn);
+    }
+  }
+}
+
+// start_timeout is for the time in which it did not wait for a core.
+void Supervision::seen_starting(Process& process, const VitalSigns& signs, Turn& turn) {
+  const Duration passed = turn.now - process.since;
+  const Duration most = kStartTimesMax * timing_.start_timeout;
+  const Duration own =
+      std::max(passed - std::chrono::microseconds(signs.all_waited_us), passed / kStartTimesMax);
+  const bool again = process.looks.passed() > Duration::zero();
+  note_waits(process, again ? process.looks.share_any_waited() : 1 - seconds(own) / seconds(passed),
+             turn);
+  if (own < timing_.start_timeout) {
+    process.start_looked_at = false;
+    process.next_look = kNever;
+    process.deadline = turn.now + (timing_.start_timeout - own);
+  } else if (process.looks.share_any_waited() >= kWaitsForCores && passed < most) {
+    process.deadline = turn.now + kLookGrace;
   }
 }
 
 // Two reports in a row are needed: a worker that was stopped together with us, and now continues,
 // is not hung.
 void Supervision::check_progress(Process& process, Turn& turn) {
-  const auto still = std::chrono::milliseconds(process.load.standstill_ms);
+  const net::WorkerLoad& load = process.load;
+  const auto still =
+      std::chrono::milliseconds(load.standstill_ms - std::min(load.starved_ms, load.standstill_ms));
   const Duration limit = progress_limit(process);
   const bool again = std::exchange(process.stands_still, still >= limit);
   if (!again || !process.stands_still || process.killed || process.is_router()) {
@@ -299,6 +348,7 @@ void Supervision::changed_role(Process& process, Turn& turn) {
   process.role = process.next_role;
   process.fate = Fate::kRestart;
   process.suspected = process.stands_still = process.drain_sent = false;
+  process.next_look = kNever;
   process.entry = {};
   process.load = {};
   process.loss = net::LossCause::kUnknown;
@@ -339,6 +389,9 @@ void Supervision::time_passed(Process& process, Turn& turn) {
     const bool registering = process.state == ProcessState::kStarting;
     if (leaving) {
       drain(process, turn);
+    } else if (registering && !std::exchange(process.start_looked_at, true)) {
+      process.deadline = turn.now + kLookGrace;
+      process.next_look = turn.now;
     } else {
       process.deadline = kNever;
       kill(process, registering ? "did not register in time" : "", turn);
@@ -347,34 +400,53 @@ void Supervision::time_passed(Process& process, Turn& turn) {
   if (process.works() && !process.killed) {
     check_heartbeat(process, turn);
   }
+  if (looks_due(process) <= turn.now) {
+    process.next_look = turn.now + kLookAgain;
+    turn.emit(LookAt{process.incarnation});
+  }
 }
 
 void Supervision::check_heartbeat(Process& process, Turn& turn) {
   const Duration silent = turn.now - process.heartbeats.last();
-  if (silent >= timing_.hang_timeout) {
+  if (turn.now >= process.heartbeats.silent_for(timing_.hang_timeout)) {
     kill(process, "silent", turn);
     return;
   }
   if (!process.suspected &&
       silent >= process.heartbeats.silence_allowed(timing_.heartbeat_timeout)) {
     process.suspected = true;
-    process.signs = {};
     process.next_look = turn.now;
-  }
-  if (turn.now >= process.next_look) {
-    process.next_look = turn.now + kLookAgain;
-    turn.emit(LookAt{process.incarnation});
   }
 }
 
+Instant Supervision::looks_due(const Process& process) {
+  const bool looks = process.works() || process.state == ProcessState::kStarting;
+  return looks && !process.killed ? process.next_look : kNever;
+}
+
 Instant Supervision::due(const Process& process) const {
+  const Instant due = std::min(process.deadline, looks_due(process));
   if (!process.works() || process.killed) {
-    return process.deadline;
+    return due;
   }
-  const Duration silence = process.suspected
-                               ? timing_.hang_timeout
-                               : process.heartbeats.silence_allowed(timing_.heartbeat_timeout);
-  return std::min({process.deadline, process.next_look, process.heartbeats.last() + silence});
+  const Heartbeats& heartbeats = process.heartbeats;
+  const Instant silent =
+      process.suspected ? heartbeats.silent_for(timing_.hang_timeout)
+                        : heartbeats.last() + heartbeats.silence_allowed(timing_.heartbeat_timeout);
+  return std::min(due, silent);
+}
+
+Instant Supervision::start_due(const Process& process, Instant now) const {
+  if (process.killed) {
+    return now;
+  }
+  const Instant due = process.since + timing_.start_timeout;
+  if (process.state == ProcessState::kStarting && now >= due && process.deadline != kNever) {
+    return std::max(now, process.deadline);
+  }
+  const bool proves = process.state == ProcessState::kRegistered && process.starvation.starved() &&
+                      now < process.since + kStartTimesMax * timing_.start_timeout;
+  return proves ? now + kLookGrace : now;
 }
 
 }  // namespace pdjob::launcher

@@ -6,8 +6,11 @@
 // hung worker writes its stacks to its log, and is killed. A process whose heartbeats stop is
 // suspected after heartbeat_timeout, or sooner if they came regularly so far (heartbeats.h), and
 // killed after hang_timeout. A suspected one is looked at: one that sleeps through two looks,
-// though its own timers were due, is killed at once. One that only waits for a core is not. All
-// this holds for a worker that drains, too. Pure.
+// though its own timers were due, is killed at once. All this holds for a worker that drains, too.
+//
+// A starved process is not sick: time in which it waited for a core counts for none of these
+// timeouts, nor for start_timeout. One that runs without end is not starved, for it has a core.
+// Pure.
 #pragma once
 
 #include <algorithm>
@@ -74,9 +77,16 @@ class Supervision {
 
   // When time_passed() has something to do; in kBackoff, when start() is due.
   Instant due(const Process& process) const;
+  // Until when a process that is not ready after start_timeout is waited for, because it was
+  // starved, or a look at it is under way. `now`: no longer.
+  Instant start_due(const Process& process, Instant now) const;
 
  private:
   static void record_beat(Process& process, Turn& turn);
+  static void note_waits(Process& process, double share, Turn& turn);
+  void seen_starting(Process& process, const VitalSigns& signs, Turn& turn);
+  // When a look is due; kNever: none is.
+  static Instant looks_due(const Process& process);
   void check_heartbeat(Process& process, Turn& turn);
   void check_progress(Process& process, Turn& turn);
   Duration progress_limit(const Process& process) const;

@@ -75,9 +75,10 @@ std::string percent_text(double share) {
 }
 
 std::string state_text(const ProcessLine& process) {
-  return process.state + (process.suspected                ? " (silent)"
-                          : process.load.lending_rests_now ? " (own threads)"
-                                                           : "");
+  return process.state + (process.suspected ? " (silent)" : "") +
+         (process.starved                  ? " (starved)"
+          : process.load.lending_rests_now ? " (own threads)"
+                                           : "");
 }
 
 // Requests are counted where they end: at workers that decode.
@@ -98,6 +99,7 @@ std::string Top::look(const StatusPage& status, Instant now) {
   uint64_t running = 0;
   uint64_t queued = 0;
   size_t serving = 0;
+  std::string starved;
   for (const ProcessLine& process : status.processes) {
     const net::WorkerLoad& load = process.load;
     const auto known = before_.find(process.engine_id);
@@ -124,6 +126,7 @@ std::string Top::look(const StatusPage& status, Instant now) {
          of_worker(latency_of(work.itl_us, work.itl_count, load.itl_us)),
          counted ? rate_text(work.tokens, passed) : kUnknown, std::to_string(process.restarts)});
     loads[process.engine_id] = load;
+    starved += process.starved ? starved_text(process.name, process.starved_share) + "\n" : "";
   }
   before_ = std::move(loads);
   looked_at_ = now;
@@ -133,7 +136,7 @@ std::string Top::look(const StatusPage& status, Instant now) {
          std::to_string(queued) + " queued; TTFT " + mean_text(all.ttft_us, all.ttft_count) +
          ", ITL " + mean_text(all.itl_us, all.itl_count) + ", " +
          (first ? kUnknown : rate_text(all.ttft_count + all.itl_count, passed)) +
-         " tokens/s out\n\n" + format_table(table);
+         " tokens/s out\n\n" + format_table(table) + starved;
 }
 
 std::string jobs_text(const std::vector<StatusPage>& jobs) {

@@ -53,10 +53,11 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
            {.doc = "The address of this machine at which the job's processes reach the launcher. "
                    "They prove themselves with keys. Default: that on which the first cluster of "
                    "agents listens, without one 127.0.0.1."});
-  in.field(
-      "start_timeout", config.start_timeout,
-      {.doc = "The job must be ready, and a restarted process must have registered, within it."},
-      {seconds(1), hours(24)});
+  in.field("start_timeout", config.start_timeout,
+           {.doc = "The job must be ready, and a restarted process must have registered, within "
+                   "it. Time in "
+                   "which a process waited for a core does not count."},
+           {seconds(1), hours(24)});
   in.field(
       "stop_timeout", config.stop_timeout,
       {.doc =
@@ -74,18 +75,22 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
                    "came regularly so far is suspected sooner: after 2.5 times its longest gap of "
                    "the last minutes, at least 1s."},
            {seconds(1), hours(1)});
-  in.field("hang_timeout", config.hang_timeout,
-           {.doc = "A process that was silent this long is killed and replaced. One that is found "
-                   "asleep twice while it should send heartbeats is replaced at once."},
-           {seconds(2), hours(1)});
-  in.field("progress_timeout", config.progress_timeout,
-           {.doc = "A worker that has work and makes no progress for this long is hung: it writes "
-                   "its stacks to its log, and is killed and replaced. Must be longer than one "
-                   "step of `batch_tokens` takes. After a few steps the embedded engine knows how "
-                   "long a step may take, and is found hung after eight times that, at least "
-                   "1.5s. An engine of another make gets three times its longest pause of the "
-                   "last minutes, if that is longer than progress_timeout."},
-           {seconds(1), hours(24)});
+  in.field(
+      "hang_timeout", config.hang_timeout,
+      {.doc = "A process that was silent this long is killed and replaced. One that is found "
+              "asleep twice while it should send heartbeats is replaced at once. Time in which "
+              "it waited for a core does not count."},
+      {seconds(2), hours(1)});
+  in.field(
+      "progress_timeout", config.progress_timeout,
+      {.doc = "A worker that has work and makes no progress for this long is hung: it writes "
+              "its stacks to its log, and is killed and replaced. Time in which it waited for a "
+              "core does not count. Must be longer than one "
+              "step of `batch_tokens` takes. After a few steps the embedded engine knows how "
+              "long a step may take, and is found hung after eight times that, at least "
+              "1.5s. An engine of another make gets three times its longest pause of the "
+              "last minutes, if that is longer than progress_timeout."},
+      {seconds(1), hours(24)});
   in.field("orphan_timeout", config.orphan_timeout,
            {.doc = "How long processes outlive a launcher that is lost. Another launcher of the "
                    "same file may adopt them meanwhile, and clients notice nothing. 0: they end as "

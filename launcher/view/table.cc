@@ -35,4 +35,9 @@ std::string duration_text(Duration duration) {
   return std::to_string(total / 3600) + "h" + std::to_string(total % 3600 / 60) + "m";
 }
 
+std::string starved_text(const std::string& process, double share) {
+  return process + " is starved: " + std::to_string(static_cast<int>(100 * share + 0.5)) +
+         " % of its time it waited for a core";
+}
+
 }  // namespace pdjob::launcher

@@ -1,5 +1,6 @@
 #include "net/control/job_member.h"
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <utility>
@@ -30,6 +31,7 @@ Result<std::unique_ptr<JobMember>> JobMember::open(EventLoop& loop, Handler& han
   auto member = std::make_unique<JobMember>(loop, handler, spec.name, drain_timeout);
   member->signals_.emplace(loop, std::array{SIGTERM, SIGINT},
                            [opened = member.get()](int /*signal*/) { opened->stop(); });
+  member->watch_cores([] { return run_delays(getpid()); });
   if (!spec.control.empty()) {
     PDJOB_TRY(auto launcher, ControlClient::open(loop, *member, spec.control, spec.name));
     member->attach(std::move(launcher));
@@ -48,11 +50,28 @@ void JobMember::beat() {
   if (!acknowledged_) {
     launcher_->send(Registered{.worker = self_, .pid = getpid()});
   }
-  launcher_->send(HeartbeatSent{.name = name_,
-                                .engine_id = self_.engine_id,
-                                .sequence = ++beats_,
-                                .load = handler_->current_load()});
+  HeartbeatSent message{.name = name_, .engine_id = self_.engine_id, .sequence = ++beats_};
+  add_waits(message);
+  message.load = handler_->current_load();
+  launcher_->send(message);
   heartbeat_ = loop_.call_at(loop_.now() + kHeartbeatInterval, [this] { beat(); });
+}
+
+void JobMember::add_waits(HeartbeatSent& message) {
+  if (!delays_) {
+    return;
+  }
+  const Instant now = loop_.exact_now();
+  RunDelays delays = delays_();
+  if (const auto loop = delays.find(getpid()); loop != delays.end()) {
+    message.waited_us = static_cast<uint64_t>(loop->second / std::chrono::microseconds(1));
+  }
+  if (told_at_ < now) {
+    const Duration longest = std::min(waits_between(delays_told_, delays).longest, now - told_at_);
+    message.starved_permille = static_cast<uint16_t>(1000 * longest / (now - told_at_));
+  }
+  delays_told_ = std::move(delays);
+  told_at_ = now;
 }
 
 void JobMember::membership_applied(uint64_t version) {

@@ -5,10 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "common/os/run_delay.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "net/control/control_channel.h"
@@ -54,6 +57,9 @@ class JobMember final : public ControlClient::Handler {
   // Before serve(). The client's handler is this object.
   void attach(std::unique_ptr<ControlClient> launcher) { launcher_ = std::move(launcher); }
 
+  // Heartbeats tell how long threads waited for cores. open() watches those of this process.
+  void watch_cores(std::function<RunDelays()> delays) { delays_ = std::move(delays); }
+
   // Reports that this process serves as `self`: registers repeatedly until acknowledged.
   void serve(WorkerEntry self);
   // After on_next_role(): serves as another engine of the same process.
@@ -72,6 +78,7 @@ class JobMember final : public ControlClient::Handler {
  private:
   void on_message(Message message) override;
   void beat();
+  void add_waits(HeartbeatSent& message);
   void drain(Duration within, Drain::Next next);
   void linger();
 
@@ -87,6 +94,9 @@ class JobMember final : public ControlClient::Handler {
   TimerId linger_;
   Drain::Next next_;  // While draining.
   uint64_t beats_ = 0;
+  std::function<RunDelays()> delays_;
+  RunDelays delays_told_;
+  Instant told_at_ = kNever;  // kNever: not yet.
   bool acknowledged_ = false;
   bool draining_ = false;
 };

@@ -96,6 +96,7 @@ struct WorkerLoad {
   uint64_t kv_received = 0;
   // How long the engine may go without progress, judged by its pace so far; 0: unknown.
   uint64_t patience_ms = 0;
+  uint64_t starved_ms = 0;  // Of standstill_ms: the time in which it waited for cores.
   // Means over the last minutes; 0: unknown. Of an engine of another make only.
   uint64_t ttft_us = 0;
   uint64_t itl_us = 0;
@@ -177,6 +178,12 @@ struct HeartbeatSent {  // Every kHeartbeatInterval.
   std::string name;
   std::string engine_id;
   uint64_t sequence = 0;
+  // How long its first thread, which runs its loop, has waited for a core since it began.
+  // 0: unknown.
+  uint64_t waited_us = 0;
+  // Of the time since its last heartbeat, the share in which one of its threads waited for a core:
+  // the one that waited longest. In thousandths, 0..1000.
+  uint16_t starved_permille = 0;
   WorkerLoad load;
   friend bool operator==(const HeartbeatSent&, const HeartbeatSent&) = default;
 };

@@ -52,6 +52,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
   codec.value(load.standstill_ms);
   codec.value(load.kv_received);
   codec.value(load.patience_ms);
+  codec.value(load.starved_ms);
   codec.value(load.ttft_us);
   codec.value(load.itl_us);
   codec.value(load.tokens_computed);
@@ -88,6 +89,8 @@ void fields(Codec& codec, typename Codec::template Ref<HeartbeatSent> message) {
   text(codec, message.name);
   text(codec, message.engine_id);
   codec.value(message.sequence);
+  codec.value(message.waited_us);
+  codec.value(message.starved_permille);
   fields(codec, message.load);
 }
 

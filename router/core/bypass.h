@@ -35,7 +35,7 @@ std::optional<BypassReason> bypasses_always(const RouterConfig& config, uint64_t
 bool spills(const RouterConfig& config, uint32_t prefill_requests,
             std::optional<uint32_t> decode_requests);
 
-// Empty: hand over. Requires: bypasses_always() said nothing, and there is a prefill worker,
+// Empty: hand over. Requires: bypasses_always() was empty, and there is a prefill worker,
 // whether it has room or not.
 std::optional<BypassReason> bypass(const RouterConfig& config, const BypassFacts& facts);
 

@@ -5,7 +5,7 @@
 namespace pdjob::simulation {
 namespace {
 
-constexpr std::array<std::pair<const char*, FaultKind>, 16> kKinds = {
+constexpr std::array<std::pair<const char*, FaultKind>, 17> kKinds = {
     {{"kill", &FaultWeights::kill},
      {"freeze", &FaultWeights::freeze},
      {"slow", &FaultWeights::slow},
@@ -21,7 +21,8 @@ constexpr std::array<std::pair<const char*, FaultKind>, 16> kKinds = {
      {"trainer", &FaultWeights::trainer},
      {"the launcher dies", &FaultWeights::launcher_dies},
      {"limps", &FaultWeights::limps},
-     {"node limps", &FaultWeights::node_limps}}};
+     {"node limps", &FaultWeights::node_limps},
+     {"starve", &FaultWeights::starve}}};
 
 }  // namespace
 

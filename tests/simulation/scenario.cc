@@ -72,6 +72,7 @@ void read(ConfigReader& in, Scenario& to) {
       FaultWeights& w = to.weights;
       weights.field("kill", w.kill, {"A process dies."});
       weights.field("freeze", w.freeze, {"A process is stopped for a while, as by SIGSTOP."});
+      weights.field("starve", w.starve, {"A process gets no core for a while."});
       weights.field("slow", w.slow, {"A worker computes slowly for a while."});
       weights.field("hang", w.hang, {"A worker's next step never ends."});
       weights.field("step_fails", w.step_fails, {"A worker's next step fails."});

@@ -29,6 +29,7 @@ struct FaultWeights {
   uint32_t agent_link_breaks = 0;
   uint32_t trainer = 0;        // An order: a pause, its end, or other weights.
   uint32_t reorganise = 0;     // An order: one more process, one less, or another role.
+  uint32_t starve = 0;         // A process gets no core for a while.
   uint32_t limps = 0;          // A worker computes slowly as long as it lives.
   uint32_t node_limps = 0;     // All workers on a node do, also those that come.
   uint32_t launcher_dies = 0;  // By kill -9, at any step. Another one adopts the job.

@@ -1,6 +1,7 @@
 // SimProcess: one life of one simulated process, with production code on its virtual loops. Each
 // turn takes time, so that anything can happen between two of them. A dead process runs nothing any
-// more. A stopped one (SIGSTOP) runs what came meanwhile, in order, when it continues.
+// more. A stopped one (SIGSTOP), or one that gets no core, runs what came meanwhile, in order, when
+// it continues.
 //
 // SimThread is one of its threads; the process itself is its first one.
 #pragma once
@@ -45,8 +46,10 @@ class SimThread : public net::Loop {
     std::string host;
     bool alive = true;
     bool stopped = false;
-    uint64_t turns = 0;       // Of all threads.
-    std::vector<Task> go_on;  // Of each thread.
+    Instant starved_since = kNever;  // It is stopped, and gets no core; kNever: it does not.
+    Duration waited{};               // For a core, before that.
+    uint64_t turns = 0;              // Of all threads.
+    std::vector<Task> go_on;         // Of each thread.
   };
   static constexpr Duration kTurnMax = std::chrono::microseconds(20);
   struct Setting {
@@ -230,7 +233,15 @@ class SimProcess final : public SimThread {
   uint64_t turns() const { return life().turns; }
   void die() { life().alive = false; }
   void stop() { life().stopped = true; }
+  void starve() {
+    stop();
+    life().starved_since = std::min(life().starved_since, now());
+  }
+  Instant starved_since() const { return life().starved_since; }
+  Duration waited() const { return life().waited; }  // A wait counts when it is over.
   void go_on() {
+    life().waited += std::max(now() - starved_since(), Duration::zero());
+    life().starved_since = kNever;
     life().stopped = false;
     const std::shared_ptr<Life> here = shared_life();  // A task may end the process.
     for (const Task& each : here->go_on) {

@@ -3,6 +3,8 @@
 #include <sstream>
 #include <utility>
 
+#include <unistd.h>
+
 #include "kvtransfer/open_transport.h"
 #include "tests/support/worker_words.h"
 
@@ -146,6 +148,7 @@ std::unique_ptr<net::JobMember> join_job(const SimScene& scene, SimProcess& proc
                                          const net::ProcessSpec& spec) {
   auto member =
       std::make_unique<net::JobMember>(process, handler, spec.name, std::chrono::seconds(5));
+  member->watch_cores([&process] { return RunDelays{{getpid(), process.waited()}}; });
   if (!spec.control.empty()) {
     member->attach(scene.control.join(process, *member, spec.name, spec.control.client.public_key));
   }

@@ -229,6 +229,8 @@ class SimWorld final : public launcher::JobRunner::Observer {
   static bool is_router(const SimMember& member);
   SimMember* choose(uint64_t target, Incarnation* who = nullptr);
   void freeze(uint64_t target, Duration duration);
+  void go_on(Incarnation who);
+  void expect_not_starved(const launcher::SendSignal& killed);
   void cut(uint64_t target, Duration duration);
   void lose_node(uint64_t target, Duration duration);
   void make_slow(Incarnation who);
@@ -720,6 +722,8 @@ void SimWorld::look_for_slow(const launcher::Event& event,
   for (const launcher::Effect& effect : effects) {
     if (const auto* spawn = std::get_if<launcher::Spawn>(&effect)) {
       slow_watch_.spawned(job(), *spawn, nodes_, now());
+    } else if (const auto* signal = std::get_if<launcher::SendSignal>(&effect)) {
+      expect_not_starved(*signal);
     }
   }
 }
@@ -948,6 +952,11 @@ void SimWorld::strike(const Fault& fault) {
     }
   } else if (fault.kind == &FaultWeights::freeze) {
     freeze(fault.target, fault.duration);
+  } else if (fault.kind == &FaultWeights::starve) {
+    if (member != nullptr) {
+      member->process().starve();
+      loop_.after(fault.duration, [this, who] { go_on(who); });
+    }
   } else if (fault.kind == &FaultWeights::slow) {
     if (worker != nullptr && !slow_watch_.is_slow(who)) {
       make_slow(who);
@@ -1066,10 +1075,18 @@ launcher::VitalSigns SimWorld::signs_of(Incarnation who) {
   }
   const SimProcess& process = member->second->process();
   const auto at = std::chrono::duration_cast<std::chrono::milliseconds>(now().time_since_epoch());
-  return {.asleep = true,
-          .stopped = process.stopped(),
+  const bool starved = process.starved_since() != kNever;
+  const auto waited = static_cast<uint64_t>(process.waited() / std::chrono::microseconds(1));
+  return {.asleep = !starved,
+          .stopped = process.stopped() && !starved,
+          .runnable = starved,
           .turns = process.turns(),
-          .at_ms = static_cast<uint64_t>(at.count())};
+          .at_ms = static_cast<uint64_t>(at.count()),
+          .ran_us = 0,
+          .waited_us = waited,
+          .any_runnable = starved,
+          .all_ran_us = 0,
+          .all_waited_us = waited};
 }
 
 // The launcher may be stopped, too, and so may an agent.
@@ -1085,11 +1102,26 @@ void SimWorld::freeze(uint64_t target, Duration duration) {
   }
   Incarnation who;
   choose(target % (members_.size() + 1), &who)->process().stop();
-  loop_.after(duration, [this, who] {
-    if (members_.contains(who)) {
-      members_.at(who)->process().go_on();
-    }
-  });
+  loop_.after(duration, [this, who] { go_on(who); });
+}
+
+void SimWorld::go_on(Incarnation who) {
+  if (members_.contains(who)) {
+    members_.at(who)->process().go_on();
+  }
+}
+
+// Its heartbeats came until it got no core.
+void SimWorld::expect_not_starved(const launcher::SendSignal& killed) {
+  const auto process =
+      std::ranges::find(job().processes(), killed.incarnation, &launcher::Process::incarnation);
+  const auto member = members_.find(killed.incarnation);
+  if (killed.signal == launcher::Signal::kKill && process != job().processes().end() &&
+      member != members_.end() && process->killed_for == "silent") {
+    invariants_.expect(
+        process->heartbeats.last() + seconds(1) < member->second->process().starved_since(),
+        "nobody is killed for want of a core, but", process->name);
+  }
 }
 
 void SimWorld::cut(uint64_t target, Duration duration) {

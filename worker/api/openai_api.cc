@@ -9,7 +9,6 @@
 #include "common/json/json_writer.h"
 #include "common/limits.h"
 #include "common/log.h"
-#include "common/os/run_delay.h"
 #include "common/parse_number.h"
 #include "openai/headers.h"
 #include "openai/reply_error.h"
@@ -20,8 +19,6 @@
 namespace pdjob::worker {
 namespace {
 
-// A standstill that is shorter is not looked into.
-constexpr Duration kWorthALook = std::chrono::milliseconds(500);
 constexpr std::string_view kJson = "application/json";
 constexpr size_t kReplyIdBytesMax = 128;
 constexpr size_t kQuotedBytesMax = 256;  // Client text quoted in a message.
@@ -1000,15 +997,16 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
 }
 
 Standstill OpenaiApi::standstill() {
-  Standstill engine = engine_queue_.standstill();
-  if (engine.lasted >= kWorthALook && engine.patience > Duration::zero()) {
-    engine.patience += starved_.since(engine.since, run_delay());
-  }
+  const auto counted = [this](const Standstill& still, StarvedTime& starved) {
+    const Waits waits = starved.of(still.lasted, options_.run_delays);
+    return with_waits(still, waits.longest, waits.sum);
+  };
   Duration helper = options_.kv_standstill();
   if (preparer_) {
     helper = std::max({helper, preparer_->standstill(), grammar_thread_->standstill()});
   }
-  return worst(engine, helper);
+  return worst(counted(engine_queue_.standstill(), engine_starved_),
+               counted({.lasted = helper}, helper_starved_));
 }
 
 net::WorkerLoad OpenaiApi::load() {
@@ -1025,6 +1023,7 @@ net::WorkerLoad OpenaiApi::load() {
           .kv_rows_max = load_.rows_max,
           .standstill_ms = whole(milliseconds(), still.lasted),
           .patience_ms = whole(milliseconds(), still.patience),
+          .starved_ms = whole(milliseconds(), still.starved),
           .tokens_computed = work_.tokens,
           .busy_us = us(work_.busy),
           .ttft_sum_us = us(ttft_.sum),

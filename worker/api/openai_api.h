@@ -51,6 +51,8 @@ struct OpenaiApiOptions {
   std::string weight_version;  // Of the weights that the engine has; empty: "default".
   // KvEndpoint::standstill() of the endpoint at `kv`.
   std::function<Duration()> kv_standstill = [] { return Duration::zero(); };
+  // Of this process, now.
+  std::function<RunDelays()> run_delays = [] { return RunDelays(); };
 };
 
 // Asks the KV endpoint for its pairs and totals. The answer comes later, on the loop thread.
@@ -241,7 +243,8 @@ class OpenaiApi final : public net::HttpHandler {
   const engine::Engine& engine_;
   const GenerationMaker maker_;
   EngineQueue& engine_queue_;
-  StarvedTime starved_;
+  StarvedTime engine_starved_;
+  StarvedTime helper_starved_;
   WorkerMetrics metrics_;
   Metrics& registry_;
   const KvPairsAsker ask_kv_pairs_;

@@ -1,26 +1,39 @@
-// StarvedTime: how long this process has waited for cores while one turn of its engine lasted. A
-// starved engine is slow, not sick. Value.
+// StarvedTime: how long the threads of this process have waited for cores while one turn of a
+// thread lasted. A starved worker is slow, not sick. Value.
 #pragma once
 
+#include <functional>
+#include <utility>
+
+#include "common/os/run_delay.h"
 #include "common/time.h"
 
 namespace pdjob::worker {
 
 class StarvedTime {
  public:
-  // `turn`: when the turn began. `run_delay`: of this process, now. What it waited before the first
-  // call for a turn is unknown, and does not count.
-  Duration since(Instant turn, Duration run_delay) {
-    if (turn != turn_) {
-      turn_ = turn;
-      base_ = run_delay;
+  // A turn that is shorter is not looked into.
+  static constexpr Duration kWorthALook = std::chrono::milliseconds(500);
+
+  // `lasted`: the turn, until now. Asks `delays` of this process only if that is worth a look. What
+  // was waited before the first look at a turn is unknown, and does not count.
+  Waits of(Duration lasted, const std::function<RunDelays()>& delays) {
+    const bool new_turn = lasted < lasted_ || lasted_ < kWorthALook;
+    lasted_ = lasted;
+    if (lasted < kWorthALook) {
+      return {};
     }
-    return run_delay - base_;
+    RunDelays now = delays();
+    if (new_turn) {
+      base_ = std::move(now);
+      return {};
+    }
+    return waits_between(base_, now);
   }
 
  private:
-  Instant turn_{};
-  Duration base_{};
+  Duration lasted_{};
+  RunDelays base_;
 };
 
 }  // namespace pdjob::worker

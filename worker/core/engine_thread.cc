@@ -41,7 +41,7 @@ Status EngineThread::submit(GenerationRequest request) {
 }
 
 Standstill EngineThread::standstill() const {
-  return {.lasted = turn_.lasted(real_now()), .patience = patience_, .since = turn_.began()};
+  return {.lasted = turn_.lasted(real_now()), .patience = patience_};
 }
 
 void EngineThread::before_step(size_t tokens) {

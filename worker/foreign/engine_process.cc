@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -20,6 +21,7 @@
 #include "common/json/json_writer.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/os/run_delay.h"
 #include "common/os/stack_dump.h"
 #include "common/parse_number.h"
 #include "engine/recipes/failure_cause.h"
@@ -42,6 +44,9 @@ constexpr Duration kAnswerTimeout = std::chrono::seconds(30);
 constexpr int kWarmUpWords = 200;  // More than one block of KV, which may hold 128 tokens.
 constexpr size_t kErrorBytesMax = 300;
 constexpr int kReadsPerTurn = 16;
+// Between two looks at which processes the engine has.
+constexpr Duration kProcessesInterval = std::chrono::seconds(5);
+constexpr Duration kWorthSaying = std::chrono::milliseconds(10);
 
 net::Protocol protocol_of(const std::string& word) {
   return word == "sglang"      ? net::Protocol::kSglang
@@ -100,6 +105,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
         runner_(loop_, core_, *this) {}
 
   ~EngineProcess() {
+    loop_.cancel(cores_timer_);
     if (output_.valid()) {
       loop_.unwatch(output_.get());
     }
@@ -112,6 +118,12 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     }
     PDJOB_TRY_STATUS(prepare());
     PDJOB_TRY(member_, net::JobMember::open(loop_, *this, options_.spec, options_.drain_timeout));
+    member_->watch_cores([this] {
+      RunDelays delays = run_delays(getpid());
+      delays.insert(delays_.begin(), delays_.end());
+      return delays;
+    });
+    look_at_cores();
     return ok();
   }
 
@@ -184,6 +196,24 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     channel_ = std::move(channel.writing);
     output_ = std::move(output.reading);
     return ok();
+  }
+
+  // Before each heartbeat, and while the engine starts.
+  void look_at_cores() {
+    if (loop_.now() >= processes_due_) {
+      processes_due_ = loop_.now() + kProcessesInterval;
+      processes_ = descendants_of(getpid());
+    }
+    RunDelays delays;
+    for (const int64_t pid : processes_) {
+      delays.merge(run_delays(pid));
+    }
+    if (const Duration waited = waits_between(delays_, delays).longest; waited > kWorthSaying) {
+      runner_.submit(EngineStarved{waited});
+    }
+    delays_ = std::move(delays);
+    cores_timer_ =
+        loop_.call_at(loop_.now() + net::kHeartbeatInterval, [this] { look_at_cores(); });
   }
 
   void exited(const net::ChildExit& exit) {
@@ -385,6 +415,10 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   std::unique_ptr<net::ChildProcess> guard_;
   std::unique_ptr<net::JobMember> member_;
   Runner runner_;
+  std::vector<int64_t> processes_;  // Of the engine.
+  Instant processes_due_{};
+  RunDelays delays_;  // Of all its threads.
+  net::TimerId cores_timer_;
   std::optional<net::ChildExit> crash_;  // The worker ends in the same way.
   int exit_code_ = kExitOk;
 };

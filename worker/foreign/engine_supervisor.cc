@@ -164,6 +164,17 @@ void EngineSupervisor::take(const EngineSample& sample) {
   }
 }
 
+void EngineSupervisor::on(const EngineStarved& event) {
+  for (Instant* const since : {&asked_at_, &silent_since_, &unwell_since_, &stuck_since_}) {
+    if (*since != kNever) {
+      *since = std::min(*since + event.waited, now_);
+    }
+  }
+  if (state_ == State::kStarting || state_ == State::kWarmingUp) {
+    deadline_ += event.waited;
+  }
+}
+
 // --- the end
 
 void EngineSupervisor::on(const DrainAsked& event) {

@@ -51,6 +51,11 @@ struct LoadAnswered {
   bool answered = false;
   std::optional<EngineSample> sample;  // Nothing: no answer that says it.
 };
+// One thread of the engine waited for a core for so long since the last such event. That time is
+// none of its own.
+struct EngineStarved {
+  Duration waited{};
+};
 struct DrainAsked {
   Duration within{};  // The drain must be over then.
 };
@@ -58,7 +63,7 @@ struct EndAsked {};  // At once.
 struct SupervisorTimePassed {};
 
 using SupervisorEvent = std::variant<EngineExited, HealthAnswered, WarmedUp, LoadAnswered,
-                                     DrainAsked, EndAsked, SupervisorTimePassed>;
+                                     EngineStarved, DrainAsked, EndAsked, SupervisorTimePassed>;
 
 // --- effects, to be done in order
 struct StartEngine {};
@@ -104,6 +109,7 @@ class EngineSupervisor {
   void on(const HealthAnswered& event);
   void on(const WarmedUp& event);
   void on(const LoadAnswered& event);
+  void on(const EngineStarved& event);
   void on(const DrainAsked& event);
   void on(const EndAsked& event);
   void on(const SupervisorTimePassed& event);

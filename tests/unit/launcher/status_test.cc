@@ -68,6 +68,23 @@ TEST_F(StatusTest, JsonHoldsTheSameFacts) {
       << json;
 }
 
+TEST_F(StatusTest, AStarvedProcessIsToldOfByEachForm) {
+  tell(MessageArrived{"decode-0", net::Registered{.worker = {.engine_id = "decode-0.n.2"}}});
+  const net::HeartbeatSent heartbeat{
+      .name = "decode-0", .engine_id = "decode-0.n.2", .starved_permille = 430};
+  job_.step(MessageArrived{"decode-0", heartbeat}, start_ + seconds(2), effects_);
+  const std::string text = status_text(view(seconds(2)));
+  EXPECT_NE(text.find("registered (starved)"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("\ndecode-0 is starved: 43 % of its time it waited for a core\n"))
+      << text;
+  const std::string json = status_json(view(seconds(2)));
+  EXPECT_NE(json.find(R"("starved":true,"starved_share":0.43)"), std::string::npos) << json;
+  const std::string metrics = job_metrics(view(seconds(2)));
+  EXPECT_NE(metrics.find(R"(pdjob_process_starved_ratio{name="decode-0",role="both"} 0.43)"),
+            std::string::npos)
+      << metrics;
+}
+
 TEST_F(StatusTest, OfSeveralModelsItSaysWhoseEachWorkerIs) {
   plan_.models.push_back({.name = "large"});
   Job job({{"router-0", net::Role::kRouter, ""}, {"tiny-decode-0", net::Role::kBoth, "tiny"}},

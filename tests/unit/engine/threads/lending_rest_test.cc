@@ -9,7 +9,7 @@ using std::chrono::milliseconds;
 
 const Instant kNow = Instant(std::chrono::hours(1));
 
-// Of two threads, one borrowed, which compute for 10 ms each.
+// A step of two threads, one of them borrowed, which compute for 10 ms each.
 BorrowedStep step_of(milliseconds took) {
   return {.own = 1, .threads = 2, .took = took, .computed = milliseconds(10)};
 }

@@ -49,7 +49,17 @@ std::vector<AgentMessage> samples() {
           SpawnFailed{{5}, "no memory"},
           ProcessExited{{5}, "signal 9 (Killed)", true},
           LookAtProcess{5},
-          ProcessSeen{{5}, {.asleep = true, .stopped = true, .turns = 9, .at_ms = 4000}}};
+          ProcessSeen{{5},
+                      {.asleep = true,
+                       .stopped = true,
+                       .runnable = true,
+                       .turns = 9,
+                       .at_ms = 4000,
+                       .ran_us = 4,
+                       .waited_us = 5,
+                       .any_runnable = true,
+                       .all_ran_us = 6,
+                       .all_waited_us = 7}}};
 }
 
 TEST(AgentWire, EachMessageComesBackAsItWas) {

@@ -750,6 +750,8 @@ TEST(Job, AJobThatIsNotReadyInTimeFailsAndSaysWhatItWaitedFor) {
   world.now += seconds(59);
   world.beat_all();
   world.pass(seconds(1));
+  EXPECT_EQ(world.all<LookAt>().size(), 1U) << "decode-0 may be starved";
+  world.pass(seconds(2));
   for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
     world.exit_process(name);
   }
@@ -759,6 +761,29 @@ TEST(Job, AJobThatIsNotReadyInTimeFailsAndSaysWhatItWaitedFor) {
             "starting");
 }
 
+TEST(Job, AJobWhoseWorkerStartsSlowlyForWantOfACoreIsWaitedFor) {
+  World world;
+  world.start();
+  world.register_process("router-0");
+  world.register_process("prefill-0");
+  const Instant started = world.now;
+  const auto pass_until = [&](Duration since) {
+    while (world.now < started + since) {
+      world.pass(milliseconds(500));
+      world.beat_all();
+    }
+  };
+  pass_until(seconds(60));
+  world.tell(ProcessSeen{world.process("decode-0").incarnation, {.all_waited_us = 40'000'000}});
+  EXPECT_NE(world.job.waiting_for().find("decode-0 is starting and starved of CPU"),
+            std::string::npos);
+  pass_until(seconds(99));
+  EXPECT_EQ(world.job.state(), JobState::kStarting);
+  EXPECT_TRUE(world.all<SendSignal>().empty());
+  pass_until(seconds(103));
+  EXPECT_EQ(world.job.state(), JobState::kDraining) << "its own time is over, too";
+}
+
 TEST(Job, ARestartedProcessThatDoesNotRegisterInTimeIsKilled) {
   World world;
   world.make_ready();
@@ -766,7 +791,7 @@ TEST(Job, ARestartedProcessThatDoesNotRegisterInTimeIsKilled) {
   world.pass(milliseconds(250));
   const Instant started = world.now;
   world.effects.clear();
-  while (world.now < started + seconds(60)) {
+  while (world.now < started + seconds(62)) {
     world.pass(seconds(1));
     world.beat_all();
   }
@@ -1404,6 +1429,27 @@ TEST(Job, AWorkerThatNeverGetsReadyDoesNotEndAReadyJob) {
     EXPECT_EQ(world.job.state(), JobState::kReady);
   }
   EXPECT_EQ(world.state_of("decode-1"), ProcessState::kStarting) << "it is tried again";
+}
+
+TEST(Job, AStarvedWorkerWhoseProbesFailIsNotKilled) {
+  World world;
+  world.make_ready();
+  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  world.register_process("decode-1");
+  for (int second = 0; second < 100; ++second) {
+    for (const Probe& probe : world.all<Probe>()) {
+      world.tell(ProbeFailed{probe.probe, "no answer for 30 s"});
+    }
+    world.pass(seconds(1));
+    for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
+      world.beat(name);
+    }
+    world.tell(MessageArrived{"decode-1",
+                              net::HeartbeatSent{.name = "decode-1",
+                                                 .engine_id = world.process("decode-1").engine_id,
+                                                 .starved_permille = 800}});
+  }
+  EXPECT_TRUE(world.all<SendSignal>().empty());
 }
 
 TEST(Job, AWorkerWhoseProbesFailForLongIsKilledAndTriedAgain) {

@@ -1,5 +1,6 @@
 #include "launcher/job/supervision.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,8 @@ class SupervisionTest : public testing::Test {
     effects_.clear();
   }
   void pass_until_due() {
-    now_ = supervision_.due(process_);
-    ASSERT_NE(now_, kNever);
+    ASSERT_NE(supervision_.due(process_), kNever);
+    now_ = std::max(now_, supervision_.due(process_));
     turn_.now = now_;
     supervision_.time_passed(process_, turn_);
   }
@@ -43,7 +44,7 @@ class SupervisionTest : public testing::Test {
     for (int i = 0; i < 10; ++i) {
       now_ += milliseconds(500);
       turn_.now = now_;
-      supervision_.beat(process_, {}, turn_);
+      supervision_.beat(process_, {.waited_us = waited_us_}, turn_);
     }
   }
   // Until it is killed.
@@ -78,6 +79,36 @@ class SupervisionTest : public testing::Test {
     pass_until_due();
     seen(second);
   }
+  // It is looked at whenever that is due. Its first thread waits for this share of the time.
+  void stay_silent(Duration time, double share) {
+    const Instant end = now_ + time;
+    while (!process_.killed && supervision_.due(process_) <= end) {
+      const size_t looks = count<LookAt>();
+      const Instant before = now_;
+      pass_until_due();
+      waited_us_ += static_cast<uint64_t>(share * 1e6 * pdjob::seconds(now_ - before));
+      if (count<LookAt>() > looks) {
+        seen({.turns = 7, .waited_us = waited_us_, .all_waited_us = waited_us_});
+      }
+    }
+    waited_us_ += static_cast<uint64_t>(share * 1e6 * pdjob::seconds(end - now_));
+    now_ = end;
+  }
+  void beat_for(Duration time, uint16_t starved_permille) {
+    for (const Instant end = now_ + time; now_ < end;) {
+      now_ += milliseconds(500);
+      turn_.now = now_;
+      supervision_.beat(process_, {.starved_permille = starved_permille}, turn_);
+    }
+  }
+  ReportStarved report() const {
+    for (const Effect& effect : effects_) {
+      if (const auto* found = std::get_if<ReportStarved>(&effect)) {
+        return *found;
+      }
+    }
+    return {};
+  }
   template <class T>
   size_t count() const {
     size_t found = 0;
@@ -108,6 +139,7 @@ class SupervisionTest : public testing::Test {
   Supervision supervision_{kTiming, "n"};
   Process process_ = planned();
   Instant now_{seconds(1000)};
+  uint64_t waited_us_ = 0;  // By its first thread.
   std::vector<Effect> effects_;
   Turn turn_{now_, effects_};
 };
@@ -119,9 +151,16 @@ TEST_F(SupervisionTest, ARegistrationTellsNeitherNameNorRoleNorStanding) {
   EXPECT_EQ(process_.entry.standing, net::Standing::kProving);
 }
 
-TEST_F(SupervisionTest, AProcessThatDoesNotRegisterIsKilledAndSaysWhy) {
+TEST_F(SupervisionTest, AProcessThatDoesNotRegisterIsLookedAtAndKilledAndSaysWhy) {
   pass_until_due();
   EXPECT_EQ(now_, Instant(seconds(1060)));
+  EXPECT_EQ(count<LookAt>(), 1U);
+  EXPECT_EQ(count<SendSignal>(), 0U);
+  while (!process_.killed) {
+    seen({.asleep = true});
+    pass_until_due();
+  }
+  EXPECT_EQ(now_, Instant(seconds(1062)));
   EXPECT_EQ(count<SendSignal>(), 1U);
   supervision_.died(process_, "signal 9 (Killed)", net::LossCause::kOutside, turn_);
   EXPECT_EQ(process_.last_exit, "did not register in time, then signal 9 (Killed)");
@@ -180,6 +219,126 @@ TEST_F(SupervisionTest, ASuspectThatRanBetweenTwoLooksLives) {
 TEST_F(SupervisionTest, ASuspectThatWaitsForACoreIsStarvedAndLives) {
   suspect_and_look({.asleep = false, .turns = 7}, {.asleep = false, .turns = 7});
   EXPECT_EQ(count<SendSignal>(), 0U);
+}
+
+// Its first thread may sleep because it waits for one that has no core.
+TEST_F(SupervisionTest, ASuspectThatSleepsWhileItsOtherThreadsWaitForCoresLives) {
+  suspect_and_look({.asleep = true, .turns = 7},
+                   {.asleep = true, .turns = 7, .all_waited_us = 500'000});
+  EXPECT_EQ(count<SendSignal>(), 0U);
+}
+
+TEST_F(SupervisionTest, AStoppedSuspectIsKilledWhateverItWaitedFor) {
+  suspect_and_look({.asleep = true, .stopped = true, .turns = 7},
+                   {.asleep = true, .stopped = true, .turns = 7, .all_waited_us = 500'000});
+  EXPECT_EQ(process_.killed_for, "stopped");
+}
+
+TEST_F(SupervisionTest, ASilentProcessThatAlwaysWaitsForACoreIsNeverKilled) {
+  prove_it();
+  beat_regularly();
+  stay_silent(minutes(10), 1.0);
+  EXPECT_FALSE(process_.killed);
+  EXPECT_TRUE(process_.starvation.starved());
+}
+
+// A CPU quota may hold it back for minutes. The kernel counts a wait when it is over.
+TEST_F(SupervisionTest, ASilentProcessWhoseWaitForACoreDoesNotEndIsNeverKilled) {
+  prove_it();
+  beat_regularly();
+  while (now_ < Instant(seconds(1600))) {
+    pass_until_due();
+    seen({.runnable = true, .turns = 7, .any_runnable = true});
+    ASSERT_FALSE(process_.killed);
+  }
+  EXPECT_TRUE(process_.starvation.starved());
+}
+
+// It spins, and shares its core with three others.
+TEST_F(SupervisionTest, OneThatRunsWithoutEndIsKilledOnceItHasHadItsTime) {
+  prove_it();
+  beat_regularly();
+  stay_silent(seconds(50), 0.75);
+  EXPECT_FALSE(process_.killed);
+  stay_silent(seconds(20), 0.75);
+  EXPECT_EQ(process_.killed_for, "silent");
+}
+
+TEST_F(SupervisionTest, OneThatRunsWithoutEndOnACoreOfItsOwnIsKilledAfterTheTimeout) {
+  prove_it();
+  beat_regularly();
+  stay_silent(seconds(14), 0.0);
+  EXPECT_FALSE(process_.killed);
+  stay_silent(seconds(1), 0.0);
+  EXPECT_EQ(process_.killed_for, "silent");
+  EXPECT_FALSE(process_.starvation.starved());
+}
+
+TEST_F(SupervisionTest, WhatItWaitedForBeforeItsLastHeartbeatDoesNotCount) {
+  prove_it();
+  waited_us_ = 60'000'000;
+  beat_regularly();
+  stay_silent(seconds(15), 0.0);
+  EXPECT_EQ(process_.killed_for, "silent");
+}
+
+TEST_F(SupervisionTest, AnIncidentIsReportedWhenItBeginsAndWhenItEnds) {
+  prove_it();
+  beat_for(seconds(10), 430);
+  ASSERT_EQ(count<ReportStarved>(), 1U);
+  const auto began = report();
+  EXPECT_EQ(began.name, "decode-0");
+  EXPECT_NEAR(began.share, 0.43, 1e-9);
+  EXPECT_FALSE(began.ended);
+  effects_.clear();
+  beat_for(seconds(10), 20);
+  ASSERT_EQ(count<ReportStarved>(), 1U);
+  EXPECT_TRUE(report().ended);
+  EXPECT_GE(report().lasted, seconds(8));
+  EXPECT_FALSE(process_.starvation.starved());
+}
+
+TEST_F(SupervisionTest, AStarvedProcessHasMoreTimeToStart) {
+  pass_until_due();
+  seen({.all_waited_us = 50'000'000});
+  EXPECT_TRUE(process_.starvation.starved());
+  pass_until_due();
+  EXPECT_EQ(now_, Instant(seconds(1110))) << "50 of 60 s were none of its own";
+  EXPECT_EQ(count<SendSignal>(), 0U);
+  EXPECT_EQ(count<LookAt>(), 2U);
+  while (!process_.killed) {
+    seen({.all_waited_us = 50'000'000});
+    pass_until_due();
+  }
+  EXPECT_EQ(now_, Instant(seconds(1112)));
+  EXPECT_EQ(process_.killed_for, "did not register in time");
+}
+
+// Its first wait is not over, so the kernel has not counted it.
+TEST_F(SupervisionTest, OneThatStartsAndGetsNoCoreAtAllIsWaitedFor) {
+  while (now_ < Instant(seconds(1500))) {
+    pass_until_due();
+    seen({.runnable = true, .any_runnable = true});
+    ASSERT_FALSE(process_.killed);
+  }
+}
+
+TEST_F(SupervisionTest, OneThatStartsForTenTimesItsTimeIsKilledHoweverItsThreadsWait) {
+  while (!process_.killed) {
+    pass_until_due();
+    seen({.all_waited_us = 3'600'000'000});
+  }
+  EXPECT_LE(now_, Instant(seconds(1000 + 600 + 2)));
+  EXPECT_GE(now_, Instant(seconds(1000 + 600)));
+}
+
+TEST_F(SupervisionTest, AnEngineThatWaitedForCoresIsNotHung) {
+  prove_it();
+  const net::WorkerLoad load{.standstill_ms = 100'000, .starved_ms = 50'000};
+  for (int i = 0; i < 2; ++i) {
+    supervision_.beat(process_, {.load = load}, turn_);
+  }
+  EXPECT_EQ(process_.state, ProcessState::kReady);
 }
 
 TEST_F(SupervisionTest, TwoLooksAtOneMomentProveNothing) {

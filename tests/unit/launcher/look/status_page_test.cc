@@ -20,6 +20,7 @@ TEST(StatusPage, HoldsWhatTheLauncherWrote) {
   job.step(MessageArrived{"decode-0", net::HeartbeatSent{.name = "decode-0",
                                                          .engine_id = "decode-0.n.2",
                                                          .sequence = 1,
+                                                         .starved_permille = 430,
                                                          .load = {.requests_running = 3,
                                                                   .requests_queued = 4,
                                                                   .kv_rows_used = 5,
@@ -30,7 +31,7 @@ TEST(StatusPage, HoldsWhatTheLauncherWrote) {
                                                                   .ttft_count = 9,
                                                                   .itl_sum_us = 10,
                                                                   .itl_count = 11}}},
-           start, effects);
+           start + std::chrono::seconds(2), effects);
   LaunchPlan plan;
   plan.job = "demo";
   plan.models = {{.name = "tiny"}};
@@ -51,6 +52,9 @@ TEST(StatusPage, HoldsWhatTheLauncherWrote) {
   EXPECT_TRUE(worker.serving() && worker.is_worker());
   EXPECT_FALSE(page->processes[0].is_worker());
   EXPECT_EQ(worker.in_state, std::chrono::seconds(75));
+  EXPECT_TRUE(worker.starved);
+  EXPECT_DOUBLE_EQ(worker.starved_share, 0.43);
+  EXPECT_FALSE(page->processes[0].starved);
   EXPECT_EQ(worker.load, job.processes().back().load);
 }
 

@@ -68,6 +68,16 @@ TEST(Top, NewIncarnationCountsAnew) {
   EXPECT_NE(text.find("0       -   -     -     -    -         1\n"), std::string::npos) << text;
 }
 
+TEST(Top, AStarvedProcessHasALine) {
+  StatusPage page = page_of({});
+  page.processes[1].starved = true;
+  page.processes[1].starved_share = 0.43;
+  const std::string text = Top().look(page, Instant(seconds(50)));
+  EXPECT_NE(text.find("ready (starved)"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("\ndecode-0 is starved: 43 % of its time it waited for a core\n"))
+      << text;
+}
+
 TEST(Jobs, EachHasALine) {
   EXPECT_EQ(jobs_text({page_of({.requests_running = 3}),
                        {.job = "night", .state = "its launcher does not answer"}}),

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace pdjob::net {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 struct Worker final : JobMember::Handler {
   void on_drain(Duration /*within*/) override { ++drains; }
@@ -47,6 +49,13 @@ class JobMemberTest : public testing::Test {
     loop_.run();
     return std::ranges::count_if(
         sent_, [](const Message& one) { return std::holds_alternative<Registered>(one); });
+  }
+
+  HeartbeatSent heartbeat() {
+    registrations_of_a_beat();
+    const auto found = std::ranges::find_if(
+        sent_, [](const Message& one) { return std::holds_alternative<HeartbeatSent>(one); });
+    return found == sent_.end() ? HeartbeatSent{} : std::get<HeartbeatSent>(*found);
   }
 
   EventLoop loop_;
@@ -92,6 +101,17 @@ TEST_F(JobMemberTest, ADrainedProcessEndsOnceItsLastReplyHasLeft) {
   loop_.call_at(loop_.now() + milliseconds(30), [this] { loop_.stop(); });
   loop_.run();
   EXPECT_EQ(worker_.shutdowns, 1);
+}
+
+TEST_F(JobMemberTest, HeartbeatsTellHowLongThreadsWaitedForCores) {
+  RunDelays delays = {{getpid(), seconds(7)}, {1, seconds(3)}};
+  member_.watch_cores([&] { return delays; });
+  EXPECT_EQ(heartbeat().starved_permille, 0) << "what was before the first look is unknown";
+  delays[1] += seconds(1000);
+  const HeartbeatSent starved = heartbeat();
+  EXPECT_EQ(starved.starved_permille, 1000) << "that of the thread that waited longest";
+  EXPECT_EQ(starved.waited_us, 7'000'000U) << "that of the first thread";
+  EXPECT_EQ(heartbeat().starved_permille, 0);
 }
 
 }  // namespace

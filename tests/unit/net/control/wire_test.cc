@@ -60,7 +60,12 @@ WorkerLoad worker_load() {
 
 std::vector<Message> one_of_each() {
   return {Registered{.worker = worker_entry(), .pid = 4711},
-          HeartbeatSent{.name = "decode-1", .engine_id = "e", .sequence = 9, .load = worker_load()},
+          HeartbeatSent{.name = "decode-1",
+                        .engine_id = "e",
+                        .sequence = 9,
+                        .waited_us = 1234567,
+                        .starved_permille = 430,
+                        .load = worker_load()},
           Acknowledge{},
           Membership{.version = 7,
                      .since = 6,
@@ -120,11 +125,11 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x10\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x11\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
   EXPECT_EQ(encode(MembershipApplied{.engine_id = "ab", .version = 3}),
-            std::string("pdjb\x10\x00\x07\x00\x02\x00\x00\x00"
+            std::string("pdjb\x11\x00\x07\x00\x02\x00\x00\x00"
                         "ab\x03\x00\x00\x00\x00\x00\x00\x00",
                         22));
 }

@@ -5,21 +5,47 @@
 namespace pdjob::worker {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST(StarvedTime, CountsFromTheFirstLookAtATurnOn) {
-  StarvedTime starved;
-  const Instant turn(seconds(5));
-  EXPECT_EQ(starved.since(turn, seconds(100)), seconds(0));
-  EXPECT_EQ(starved.since(turn, seconds(103)), seconds(3));
-  EXPECT_EQ(starved.since(turn, seconds(104)), seconds(4));
+class StarvedTimeTest : public testing::Test {
+ protected:
+  // `waited`: of the only thread, since it began.
+  Duration of(Duration lasted, Duration waited) {
+    return starved_
+        .of(lasted,
+            [&] {
+              ++looks_;
+              return RunDelays{{1, waited}};
+            })
+        .longest;
+  }
+
+  StarvedTime starved_;
+  int looks_ = 0;
+};
+
+TEST_F(StarvedTimeTest, CountsFromTheFirstLookAtATurnOn) {
+  EXPECT_EQ(of(seconds(1), seconds(100)), seconds(0));
+  EXPECT_EQ(of(seconds(5), seconds(103)), seconds(3));
+  EXPECT_EQ(of(seconds(6), seconds(104)), seconds(4));
 }
 
-TEST(StarvedTime, ANewTurnStartsAnew) {
-  StarvedTime starved;
-  starved.since(Instant(seconds(5)), seconds(100));
-  starved.since(Instant(seconds(5)), seconds(103));
-  EXPECT_EQ(starved.since(Instant(seconds(9)), seconds(104)), seconds(0));
+TEST_F(StarvedTimeTest, ANewTurnStartsAnew) {
+  of(seconds(1), seconds(100));
+  EXPECT_EQ(of(seconds(3), seconds(102)), seconds(2));
+  EXPECT_EQ(of(seconds(1), seconds(103)), seconds(0));
+}
+
+TEST_F(StarvedTimeTest, AfterAPauseATurnIsNewHoweverLongItLasts) {
+  of(seconds(1), seconds(100));
+  of(milliseconds(0), seconds(101));
+  EXPECT_EQ(of(seconds(2), seconds(102)), seconds(0));
+}
+
+TEST_F(StarvedTimeTest, AShortTurnIsNotLookedInto) {
+  of(milliseconds(499), seconds(100));
+  EXPECT_EQ(looks_, 0);
 }
 
 }  // namespace

@@ -103,6 +103,33 @@ TEST(EngineSupervisor, AnEngineThatIsNotReadyInTimeIsKilled) {
             "end(vllm was not ready within 60 s)");
 }
 
+TEST(EngineSupervisor, AnEngineThatWaitsForCoresHasMoreTimeToStart) {
+  Story story;
+  story.step(SupervisorTimePassed{});
+  story.wake();
+  story.pass(seconds(59));
+  story.step(EngineStarved{seconds(30)});
+  story.pass(seconds(29));
+  EXPECT_EQ(story.step(SupervisorTimePassed{}), "");
+  story.pass(seconds(2));
+  EXPECT_EQ(story.step(SupervisorTimePassed{}), "kill");
+}
+
+TEST(EngineSupervisor, TimeInWhichTheEngineWaitedForCoresIsNoStandstill) {
+  Story story;
+  story.serve();
+  story.poll(Health::kWell, busy(1));
+  story.poll(Health::kWell, busy(1));
+  const uint64_t before = story.standstill();
+  for (int i = 0; i < 10; ++i) {
+    story.pass(seconds(2));
+    story.step(EngineStarved{seconds(2)});
+  }
+  EXPECT_EQ(story.standstill(), before);
+  story.pass(seconds(3));
+  EXPECT_EQ(story.standstill(), before + 3000);
+}
+
 TEST(EngineSupervisor, AnEngineThatFailsItsFirstRequestIsKilled) {
   Story story;
   story.step(SupervisorTimePassed{});
