@@ -63,8 +63,8 @@ def reference(single):
     return [outcome(reply) for reply in replies]
 
 
-# The workers of 1P1D lend each other their threads.
-LENDS = {f"{role}_extra": "engine: {lend_threads: true}" for role in ("prefill", "decode")}
+# The workers of 1P1D lend each other their threads, and share the same cores. Prompts go to the prefill worker though.
+LENDS = {f"{role}_extra": "engine: {lend_threads: true}" for role in ("prefill", "decode")} | {"router": "decode_prefills: never"}
 
 
 # 2P2D over shm takes every request. Three other jobs share them. The doubles of NCCL and CUDA are slow and take a fifth.
