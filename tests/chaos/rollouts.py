@@ -469,7 +469,7 @@ def run(binary, model, folder, rollouts, updates, threads=6, workers=1, seed=1, 
     weights = folder / "weights"
     weights.mkdir()
     shutil.copy(model, weights / "a.gguf")
-    swap_layers(model, weights / "b.gguf", 3, 20)
+    swap_layers(model, weights / "b.gguf", 1, 4)
     draw = random.Random(seed)
     begun = time.monotonic()
     with References(binary, folder, {which: weights / f"{which}.gguf" for which in SETS}) as references:

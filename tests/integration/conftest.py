@@ -26,7 +26,9 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = os.environ.get("PDJOB_BIN", str(ROOT / "build/dev/pdjob"))
 CACHE = pathlib.Path(os.environ.get("PDJOB_CACHE", pathlib.Path.home() / ".cache/pdjob"))
-MODEL = os.environ.get("PDJOB_TEST_MODEL", str(CACHE / "models/smollm2-135m-instruct-q8_0.gguf"))
+MODEL = os.environ.get("PDJOB_TEST_MODEL", str(CACHE / "models/smollm2-6-layers-q8_0.gguf"))
+# The test model has only some of its layers, and makes no sense. For the few tests to which sense matters:
+WHOLE_MODEL = str(pathlib.Path(MODEL).with_name("smollm2-135m-instruct-q8_0.gguf"))
 READY_SECONDS = 120
 
 
@@ -220,10 +222,10 @@ FAKE_NCCL = f"nccl: {{library: {pathlib.Path(BIN).resolve().parent}/libfakenccl.
 FAKE_GPU = f"cuda_library: {pathlib.Path(BIN).resolve().parent}/libfakecudart.so"
 
 
-def job_yaml(folder, prefill=1, decode=1, transport="auto", prefill_extra="", decode_extra="", tcp="", router="", launcher="", extra="", listen="127.0.0.1:0"):
+def job_yaml(folder, prefill=1, decode=1, transport="auto", prefill_extra="", decode_extra="", tcp="", router="", launcher="", extra="", listen="127.0.0.1:0", model=MODEL):
     return f"""\
 name: test-{pathlib.Path(folder).name}
-model: {MODEL}
+model: {model}
 served_name: smollm2
 engine: {{kv_type: q8_0, threads: 1, tokens_per_sequence: 2048, sequences: 8}}
 prefill: {{workers: {prefill}, {prefill_extra}}}

@@ -7,9 +7,15 @@ import time
 import openai
 import pytest
 
-from conftest import assert_idle, eventually, get, metric
+from conftest import WHOLE_MODEL, assert_idle, eventually, get, metric, running_job
 
 MODEL = "smollm2"
+
+
+@pytest.fixture(scope="module")
+def job(folder):
+    with running_job(folder, model=WHOLE_MODEL) as running:
+        yield running
 
 
 def test_lists_the_model(client):

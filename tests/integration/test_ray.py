@@ -7,6 +7,7 @@ import pathlib
 import sys
 import tempfile
 
+import httpx
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -26,7 +27,7 @@ def programs_of_pdjob(host):
     return [path for path in paths if os.path.basename(path) == "pdjob"]
 
 
-def test_one_job_serves_from_two_ray_clusters_and_gives_everything_back():
+def test_one_job_serves_from_two_ray_clusters_and_gives_everything_back(single):
     with contextlib.ExitStack() as stack:
         root = machine_without_pdjob(stack.enter_context(tempfile.TemporaryDirectory(prefix="pdjob-test-")))
         try:
@@ -43,15 +44,16 @@ def test_one_job_serves_from_two_ray_clusters_and_gives_everything_back():
         try:
             job.wait_ready()
             ask = {"model": "smollm2", "prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
+            expected = httpx.post(single.url + "/v1/completions", json=ask, timeout=60).json()["choices"][0]["text"]
             reply = job.ask(ask)
-            assert reply.status_code == 200 and reply.json()["choices"][0]["text"].startswith(" Paris"), reply.text
+            assert reply.status_code == 200 and reply.json()["choices"][0]["text"] == expected != "", reply.text
             processes = job.processes()
             urls = {name: processes[name]["url"] for name in ("prefill-0", "decode-0")}
             # Where their labels say.
             assert [url.rsplit(":", 1)[0].removeprefix("http://") for url in urls.values()] == [clusters.b.address, clusters.a.address]
             # One transfer was the probe's.
             assert job.metric(urls["decode-0"], "pdjob_kv_link_transfers_total", transport="tcp", direction="receives") == 2
-            assert job.metric(urls["decode-0"], "pdjob_kv_link_bytes_total", transport="tcp", direction="receives") > 100_000
+            assert job.metric(urls["decode-0"], "pdjob_kv_link_bytes_total", transport="tcp", direction="receives") > 10_000
             assert clusters.free_cpus() == [1, 1]
             # The guest got pdjob, once, and the home has it already.
             assert job.log_has("pdjob was not there") == job.log_has("slot b.0: pdjob was not there") == 1

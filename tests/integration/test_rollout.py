@@ -29,7 +29,7 @@ def weights():
     with tempfile.TemporaryDirectory(prefix="pdjob-weights-") as name:
         folder = pathlib.Path(name)
         shutil.copy(MODEL, folder / "a.gguf")
-        swap_layers(MODEL, folder / "b.gguf", 3, 20)
+        swap_layers(MODEL, folder / "b.gguf", 1, 4)
         (folder / "hf").mkdir()
         (folder / "hf" / "model.safetensors").write_bytes(b"x")
         (folder / "broken.gguf").write_bytes((folder / "a.gguf").read_bytes()[:100_000])

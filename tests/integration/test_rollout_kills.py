@@ -56,7 +56,7 @@ def test_the_plan_kills_every_process_in_every_phase():
 def test_kv_of_other_weights_is_refused_and_counted():
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         other = pathlib.Path(folder) / "b.gguf"
-        swap_layers(MODEL, other, 3, 20)
+        swap_layers(MODEL, other, 1, 4)
         settings = ["--listen", "127.0.0.1:0", "--set", "served_name=smollm2", "--set", "kvtransfer.lease=2s"]
         prefill = Process(["pdjob", "worker", "--role", "prefill", "--model", MODEL, *settings], folder).wait_ready()
         decode = Process(["pdjob", "worker", "--role", "decode", "--model", str(other), *settings], folder).wait_ready()

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from conftest import MODEL as MODEL_FILE, Process, eventually, get, running_job
+from conftest import MODEL as MODEL_FILE, WHOLE_MODEL, Process, eventually, get, running_job
 from gguf_weights import with_chat_template
 
 MODEL = "smollm2"
@@ -33,7 +33,7 @@ ASK = {"model": MODEL, "messages": QUESTION, "tools": [WEATHER, TIME], "temperat
 
 @pytest.fixture(scope="module")
 def job(folder):
-    with running_job(folder, prefill=1, decode=2, launcher="restart: {backoff_min: 50ms, backoff_max: 50ms}") as running:
+    with running_job(folder, model=WHOLE_MODEL, prefill=1, decode=2, launcher="restart: {backoff_min: 50ms, backoff_max: 50ms}") as running:
         yield running
 
 

@@ -29,7 +29,7 @@ def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pdjob-clients")
     (folder / "weights").mkdir()
     shutil.copy(MODEL, folder / "weights/a.gguf")
-    swap_layers(MODEL, folder / "weights/b.gguf", 3, 20)
+    swap_layers(MODEL, folder / "weights/b.gguf", 1, 4)
     extra = f"mode: rollout\nrollout: {{weights_dir: {folder}/weights, control: same_address, open: true}}\n"
     with running_job(folder, extra=extra) as job:
         job.weights = folder / "weights"

@@ -1,6 +1,7 @@
 """Third-party routers under the launcher (router.type: command), unmodified. They serve our workers and KV moves. They notice when a worker leaves
 and when one joins."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -84,7 +85,9 @@ def test_official_router_serves_our_workers_and_learns_who_leaves_and_who_joins(
             served = requests_of(job, "prefill-0")
 
             def joined():
-                client.completions.create(model="smollm2", prompt="Hello", max_tokens=2)
+                # The router's last instance may still ask the dead worker, until the next one has started.
+                with contextlib.suppress(openai.InternalServerError):
+                    client.completions.create(model="smollm2", prompt="Hello", max_tokens=2)
                 return requests_of(job, "prefill-0") > served
 
             eventually(joined, seconds=90, what="a request at the new prefill-0")

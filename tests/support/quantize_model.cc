@@ -1,12 +1,15 @@
-// quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16 converts a test model to another weight type.
+// quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16 [LAYER...] converts a test model to another weight type, without the named layers.
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include <llama.h>
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16\n");
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16 [LAYER...]\n");
     return 2;
   }
   llama_model_quantize_params params = llama_model_quantize_default_params();
@@ -20,6 +23,14 @@ int main(int argc, char** argv) {
   } else {
     std::fprintf(stderr, "quantize_model: unknown type %s\n", argv[3]);
     return 2;
+  }
+  std::vector<int32_t> left_out;
+  for (int index = 4; index < argc; ++index) {
+    left_out.push_back(std::atoi(argv[index]));
+  }
+  if (!left_out.empty()) {
+    left_out.push_back(-1);  // The end of libllama's list.
+    params.prune_layers = left_out.data();
   }
   llama_log_set(
       [](ggml_log_level level, const char* text, void*) {

@@ -279,7 +279,7 @@ TEST_F(LlamaVocabularyTest, RecursiveSchemasWork) {
   const std::string schema =
       R"({"$defs":{"t":{"type":"array","items":{"$ref":"#/$defs/t"},"maxItems":1}},"$ref":"#/$defs/t"})";
   const std::string text = generate({.temperature = 0, .json_schema = schema}, 40);
-  EXPECT_EQ(text.find_first_not_of("[] \n\t"), std::string::npos) << text;
+  EXPECT_EQ(text.find_first_not_of("[] \n\r\t"), std::string::npos) << text;
 }
 
 TEST_F(LlamaVocabularyTest, LogprobsOfTheRealModelAddUp) {
