@@ -121,3 +121,12 @@ def test_an_agent_offers_at_most_what_it_is_told(agent_config):
         assert "(--" not in plan(path)
     finally:
         agent.stop()
+
+
+def test_an_agent_of_ray_offers_what_ray_granted(agent_config):
+    path, argv = agent_config
+    agent = Process([*argv, "--cores", "60000", "--memory", str(1 << 50), "--granted"], path.parent)
+    try:
+        assert "node lab/a: 60000 cores (granted by Ray), 1048576.0 GiB of memory (granted by Ray)\n" in plan(path)
+    finally:
+        agent.stop()
