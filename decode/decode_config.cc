@@ -16,7 +16,7 @@ void read(ConfigReader& in, DecodeConfig& config) {
   in.field(
       "local_chunk_tokens", config.local_chunk_tokens,
       {.doc = "Tokens of prompts computed by the decode worker itself in one step: what they "
-              "may add to everybody's ITL. While nobody decodes, four times as many. 0: 48 where a "
+              "may add to everybody's ITL. While nobody decodes, four times as many. 0: 96 where a "
               "CPU computes, 128 where a GPU does, and in workers with both roles.",
        .unit = "tokens"},
       {.min = 0, .max = 65536});

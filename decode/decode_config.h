@@ -10,7 +10,7 @@ namespace pdjob::decode {
 // A GPU computes short chunks no faster than long ones. A CPU does, so its decode workers take
 // short ones, which hold the streams up less (docs/measurements/serving.md).
 inline constexpr uint32_t kLongChunk = 128;
-inline constexpr uint32_t kShortChunk = 48;
+inline constexpr uint32_t kShortChunk = 96;
 
 struct DecodeConfig {
   // Tokens per step of prompts computed here. Bounds what they add to the inter-token latency of
