@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -64,8 +65,8 @@ void GpuMemory::swap(GpuMemory& other) noexcept {
 }
 
 PinnedMemory::~PinnedMemory() {
-  if (base_ != nullptr && gpu_->enter()) {
-    gpu_->api_.free_host(base_);
+  if (base_ != nullptr) {
+    gpu_->pinned_.emplace(bytes_, base_);
   }
 }
 
@@ -204,6 +205,9 @@ Gpu::~Gpu() {
     free(streams);
   }
   resting_.clear();
+  for (const auto& [bytes, base] : pinned_) {
+    api_.free_host(base);
+  }
   if (module_ != nullptr) {
     driver_.module_unload(module_);
   }
@@ -306,16 +310,21 @@ Result<GpuStreams> Gpu::take_streams() {
 }
 
 Result<PinnedMemory> Gpu::pin(size_t bytes) {
-  PDJOB_TRY_STATUS(enter());
-  void* memory = nullptr;
-  if (const GpuResult made = api_.host_alloc(&memory, bytes, kGpuHostAllocDefault);
-      made != kGpuSuccess) {
-    return failed(made, "pin memory");
-  }
   PinnedMemory pinned;
+  pinned.bytes_ = std::bit_ceil(bytes);
+  if (const auto rests = pinned_.find(pinned.bytes_); rests != pinned_.end()) {
+    pinned.base_ = rests->second;
+    pinned_.erase(rests);
+  } else {
+    PDJOB_TRY_STATUS(enter());
+    void* memory = nullptr;
+    if (const GpuResult made = api_.host_alloc(&memory, pinned.bytes_, kGpuHostAllocDefault);
+        made != kGpuSuccess) {
+      return failed(made, "pin memory");
+    }
+    pinned.base_ = static_cast<std::byte*>(memory);
+  }
   pinned.gpu_ = this;
-  pinned.base_ = static_cast<std::byte*>(memory);
-  pinned.bytes_ = bytes;
   return pinned;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,7 +51,9 @@ class GpuMemory {
   int fd_ = -1;
 };
 
-// Pinned host memory, which the GPU copies fast. The GPU must outlive it. Value (move-only).
+// Pinned host memory, which the GPU copies fast. Its end gives the memory back to the Gpu, for the
+// next user: CUDA frees such memory only when all work of the process is done, also a kernel of NCCL
+// that waits for a dead peer. The GPU must outlive it. Value (move-only).
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -71,7 +74,7 @@ class PinnedMemory {
 
  private:
   friend class Gpu;
-  const Gpu* gpu_ = nullptr;
+  Gpu* gpu_ = nullptr;
   std::byte* base_ = nullptr;
   size_t bytes_ = 0;
 };
@@ -144,6 +147,7 @@ class Gpu {
   // Imports `bytes` of another process's memory. The caller may then close `fd`. kInvalidArgument:
   // `fd` is not GPU memory, or is smaller than `bytes`.
   Result<GpuMemory> import(int fd, uint64_t bytes);
+  // At least `bytes`, rounded up to a power of two. kUnavailable: no memory left.
   Result<PinnedMemory> pin(size_t bytes);
   // Copies between any two kinds of memory, and waits.
   Status copy(std::span<const GpuCopy> copies);
@@ -169,6 +173,7 @@ class Gpu {
   uint64_t unit_ = 0;  // Bytes; granularity of allocations and mappings.
   GpuModule* module_ = nullptr;
   GpuFunction* row_sum_ = nullptr;
+  std::multimap<size_t, std::byte*> pinned_;  // Without a user, by size. Freed with this object.
   std::vector<GpuStreams> resting_;
 };
 

@@ -40,6 +40,7 @@ class CudaIpcTransport final : public Transport {
   TransportCapabilities capabilities() const override {
     return {.name = "cuda_ipc",
             .writes_target = true,
+            .device_writes = true,
             .range_bytes = limits::kGpuRangeBytes,
             .sums_rows = true};
   }

@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kPiecesMax = 64;
 constexpr size_t kWorksPerTurn = 16;
+// Between two looks at a peer that dies.
+constexpr Duration kLookAgain = std::chrono::milliseconds(2);
 
 const std::array<std::byte, 64 * limits::kKiB>
     kZeros{};  // Abandoned payloads are filled up with these.
@@ -85,24 +87,47 @@ void Link::fail(Error reason) {
 }
 
 void Link::end(const Error& reason) {
-  const bool may_be_written = side_ == Side::kInitiator && state_ == State::kReady &&
-                              transport_->capabilities().writes_target &&
-                              !socket_->peer_has_closed();
-  if (may_be_written) {
+  if (!may_be_written()) {
+    socket_->unwatch();
+    handler_.on_lost(*this, LinkLoss::kClosed, reason);
+    return;
+  }
+  const bool first = state_ == State::kReady;
+  if (first) {
     state_ = State::kDraining;
     work_.clear();
     sink_ = nullptr;
     socket_->finish_writing();
-    schedule_turn();  // The loop does not report bytes again that have already come.
-    handler_.on_lost(*this, LinkLoss::kGivenUp, reason);
-    return;
   }
-  socket_->unwatch();
-  handler_.on_lost(*this, LinkLoss::kClosed, reason);
+  if (socket_->peer_has_closed()) {
+    socket_->unwatch();
+    failure_ = reason;
+    turn_ = timers_.call_at(timers_.now() + kLookAgain, [this] { run_turn(); });
+  } else {
+    schedule_turn();  // The loop does not report bytes again that have already come.
+  }
+  if (first) {
+    handler_.on_lost(*this, LinkLoss::kGivenUp, reason);
+  }
+}
+
+bool Link::may_be_written() const {
+  const TransportCapabilities can = transport_->capabilities();
+  if (side_ != Side::kInitiator || !can.writes_target) {
+    return false;
+  }
+  const bool closed = socket_->peer_has_closed();
+  return closed ? (state_ == State::kReady || state_ == State::kDraining) && can.device_writes &&
+                      socket_->peer_is_dying()
+                : state_ == State::kReady;
 }
 
 bool Link::finish_connect() {
-  if (const Status connected = socket_->connected(); !connected) {
+  Status connected = socket_->connected();
+  if (connected && side_ == Side::kInitiator && transport_->capabilities().device_writes) {
+    connected = socket_->follow_peer();
+  }
+  if (!connected) {
     fail(connected.error());
     return false;
   }

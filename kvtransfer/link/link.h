@@ -115,7 +115,8 @@ class Link final : public LinkStream, private net::FdHandler {
   void drop_sink(PayloadSink& sink);
 
   // Ends the link; on_lost() follows in a later turn. If the peer writes our memory, the initiator
-  // first only gives the link up and waits for the peer to close its end.
+  // first only gives the link up and waits for the peer to close its end. If the peer's device does
+  // the writing, it waits for a process that dies to be gone.
   void fail(Error reason) override;
 
  private:
@@ -131,6 +132,7 @@ class Link final : public LinkStream, private net::FdHandler {
   void schedule_turn();
   void run_turn();
   void end(const Error& reason);
+  bool may_be_written() const;
   bool finish_connect();
   bool alive() const { return !failure_; }
 

@@ -11,8 +11,8 @@ namespace pdjob::kvtransfer {
 using LinkId = StrongId<struct LinkTag, uint64_t>;
 
 enum class LinkLoss {
-  // The peer can no longer write our memory: it closed its socket, or it could write only through
-  // ours.
+  // The peer can no longer write our memory: it closed its socket, its process is gone, or it could
+  // write only through our socket.
   kClosed,
   // We stopped listening, but the peer may still write memory that it has mapped. kClosed follows.
   kGivenUp,

@@ -31,6 +31,11 @@ class LinkSocket {
   // True: the peer's end is closed, even if some of its bytes are still unread. Always false if the
   // peer may be on another machine.
   virtual bool peer_has_closed() const = 0;
+  // From now on peer_is_dying() can tell. kUnsupported: the peer's process cannot be seen.
+  virtual Status follow_peer() = 0;
+  // True: the end of the peer's process has begun, and it is not gone yet: its devices may still
+  // write our memory (PeerProcess).
+  virtual bool peer_is_dying() const = 0;
   // The peer reads the end of the stream after all that was written.
   virtual void finish_writing() = 0;
 

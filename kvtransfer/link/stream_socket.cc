@@ -42,6 +42,11 @@ Status StreamSocket::connected() const {
 
 bool StreamSocket::peer_has_closed() const { return kvtransfer::peer_has_closed(socket_); }
 
+Status StreamSocket::follow_peer() {
+  PDJOB_TRY(peer_, PeerProcess::of(socket_));
+  return ok();
+}
+
 void StreamSocket::finish_writing() { ::shutdown(socket_.get(), SHUT_WR); }
 
 // A ClientHello is {0x16, 3, 1, two bytes of length, 1, ...}. A HELLO is {four bytes of length, 1,

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "kvtransfer/link/link_socket.h"
+#include "kvtransfer/link/peer_process.h"
 #include "kvtransfer/link/tls_stream.h"
 
 namespace pdjob::kvtransfer {
@@ -25,6 +26,8 @@ class StreamSocket final : public LinkSocket {
   void unwatch() override { loop_.unwatch(socket_.get()); }
   Status connected() const override;
   bool peer_has_closed() const override;
+  Status follow_peer() override;
+  bool peer_is_dying() const override { return peer_.is_dying(); }
   void finish_writing() override;
   bool encrypted() const override { return tls_ != nullptr; }
   std::optional<Greeting> greeting() const override;
@@ -39,6 +42,7 @@ class StreamSocket final : public LinkSocket {
   net::EventLoop& loop_;
   const UniqueFd socket_;
   const bool loopback_only_;
+  PeerProcess peer_;
   std::unique_ptr<TlsStream> tls_;
 };
 

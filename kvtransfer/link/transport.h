@@ -105,6 +105,8 @@ struct TransportCapabilities {
   // The sender writes the target's shared memory itself, whose descriptor goes along with the
   // grant. The rows of a failed transfer are unsafe until the sender has stopped.
   bool writes_target = false;
+  // The sender's device does that writing, so it goes on while the sender's process dies.
+  bool device_writes = false;
   // The rows are the payload of ROWS messages.
   bool rows_on_link = false;
   // Bytes of rows under one ROWS, at most; always at least one row.

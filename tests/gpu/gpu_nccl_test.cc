@@ -3,9 +3,11 @@
 //
 // NCCL refuses two ranks on one GPU of one host. So each process claims to be another host, and the
 // ranks meet over sockets on loopback. That is slow, but every error and abort is real.
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <list>
 
 #include <gtest/gtest.h>
 
@@ -93,16 +95,17 @@ double fetch(ForkedPeer& peer, const EndpointAddress& address, TestEndpoint& rec
 class GpuNccl : public testing::TestWithParam<Memory> {
  protected:
   // CUDA does not survive a fork, so peers are forked first.
-  static ForkedPeer serving(const std::string& engine_id, TestRegion::Shape shape,
-                            uint32_t ctas_max = 4) {
-    return ForkedPeer([=](Pipe& to_test, Pipe& from_test) {
+  static ForkedPeer& serving(std::list<ForkedPeer>& peers, const std::string& engine_id,
+                             TestRegion::Shape shape, uint32_t ctas_max = 4) {
+    return peers.emplace_back([=](Pipe& to_test, Pipe& from_test) {
       serve(to_test, from_test, options(engine_id, GetParam(), ctas_max), shape);
     });
   }
 };
 
 TEST_P(GpuNccl, MovesRowsOverANewLinkAndOverAnOldOne) {
-  ForkedPeer peer = serving("prefill", kSmall);
+  std::list<ForkedPeer> peers;
+  ForkedPeer& peer = serving(peers, "prefill", kSmall);
   TestEndpoint receiver(options("decode", GetParam()));
   const EndpointAddress address = peer.to_test.hear_address();
   const double first = fetch(peer, address, receiver, 1, kSmall, GetParam());
@@ -114,8 +117,13 @@ TEST_P(GpuNccl, MovesRowsOverANewLinkAndOverAnOldOne) {
 }
 
 TEST_P(GpuNccl, BandwidthAgainstCtas) {
-  for (const uint32_t ctas_max : {1U, 2U, 4U, 8U}) {
-    ForkedPeer peer = serving("prefill", kBig, ctas_max);
+  constexpr std::array kCtas = {1U, 2U, 4U, 8U};
+  std::list<ForkedPeer> peers;
+  for (const uint32_t ctas_max : kCtas) {
+    serving(peers, "prefill", kBig, ctas_max);
+  }
+  for (const uint32_t ctas_max : kCtas) {
+    ForkedPeer& peer = peers.front();
     TestEndpoint receiver(options("decode", GetParam(), ctas_max));
     const EndpointAddress address = peer.to_test.hear_address();
     fetch(peer, address, receiver, 1, kBig, GetParam());  // Opens the link.
@@ -123,12 +131,14 @@ TEST_P(GpuNccl, BandwidthAgainstCtas) {
     const double bytes = static_cast<double>(TestRegion(kBig).row_bytes()) * kBig.rows;
     std::printf("gpu: nccl, rows in %s memory: maxCTAs %u: %.2f GB/s\n", name_of(GetParam()),
                 ctas_max, bytes / took / 1e6);
+    peers.pop_front();
   }
 }
 
 TEST_P(GpuNccl, AbortsWhenThePeerIsKilledAndServesTheNext) {
-  ForkedPeer peer = serving("prefill", kBig);
-  ForkedPeer next = serving("prefill-2", kSmall);
+  std::list<ForkedPeer> peers;
+  ForkedPeer& peer = serving(peers, "prefill", kBig);
+  ForkedPeer& next = serving(peers, "prefill-2", kSmall);
   TestRegion to(kBig, GetParam());
   TestEndpoint receiver(options("decode", GetParam()));
   peer.from_test.say("forever");

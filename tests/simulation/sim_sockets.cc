@@ -124,6 +124,9 @@ class SimSockets::End final : public LinkSocket {
   bool peer_has_closed() const override {
     return connection_->reach == Reach::kMachine && connection_->sides[1 - index_].closed;
   }
+  // No simulated device writes.
+  Status follow_peer() override { return ok(); }
+  bool peer_is_dying() const override { return false; }
   void finish_writing() override {
     connection_->deliver(index_, [](Connection::Side& peer) { peer.in.ended = true; });
   }

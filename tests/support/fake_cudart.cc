@@ -49,6 +49,7 @@ constexpr GpuResult kInvalidImage{200};
 constexpr GpuResult kInvalidHandle{400};
 constexpr GpuResult kNotFound{500};
 constexpr GpuResult kIllegalAddress{700};
+constexpr GpuResult kNotInitialised{3};
 constexpr GpuResult kNoDevice{100};
 constexpr GpuResult kInvalidDevice{101};
 constexpr GpuResult kNotPermitted{800};
@@ -108,6 +109,37 @@ struct GpuEvent {
 }  // namespace pdjob
 
 namespace {
+
+std::mutex streams_mutex;
+std::vector<std::weak_ptr<StreamState>> streams;
+
+void wait_for_all_work() {
+  std::vector<std::shared_ptr<StreamState>> alive;
+  {
+    const std::lock_guard lock(streams_mutex);
+    for (const auto& stream : streams) {
+      alive.push_back(stream.lock());
+    }
+  }
+  for (const auto& state : alive) {
+    const auto busy = [&] {
+      const std::lock_guard lock(state->mutex);
+      return state->working || !state->work.empty();
+    };
+    while (state != nullptr && busy()) {
+      ::usleep(1000);
+    }
+  }
+}
+
+// The process that used CUDA first.
+pid_t user = 0;
+bool forked_after_use() {
+  if (user == 0) {
+    user = ::getpid();
+  }
+  return user != ::getpid();
+}
 
 GpuResult enqueue(GpuStream* stream, std::function<void()> work, const char* what) {
   const std::lock_guard lock(stream->state->mutex);
@@ -530,11 +562,17 @@ void fakecudart_stands_for_gpu(void* memory, size_t bytes, int stands) {
 // NOLINTBEGIN(readability-identifier-naming): the names of the real library.
 
 GpuResult cudaGetDeviceCount(int* count) {
+  if (forked_after_use()) {
+    return kNotInitialised;
+  }
   *count = setting("FAKE_CUDA_DEVICES", 64);
   return *count == 0 ? kNoDevice : kGpuSuccess;
 }
 
 GpuResult cudaSetDevice(int device) {
+  if (forked_after_use()) {
+    return kNotInitialised;
+  }
   if (device >= setting("FAKE_CUDA_DEVICES", 64)) {
     return kInvalidDevice;
   }
@@ -545,6 +583,11 @@ GpuResult cudaSetDevice(int device) {
 GpuResult cudaStreamCreateWithFlags(GpuStream** stream, unsigned /*flags*/) {
   *stream = new GpuStream;
   ++objects;
+  {
+    const std::lock_guard lock(streams_mutex);
+    std::erase_if(streams, [](const auto& each) { return each.expired(); });
+    streams.push_back((*stream)->state);
+  }
   std::thread worker(run_stream, (*stream)->state);
   ::pthread_setname_np(worker.native_handle(), "fake-stream");
   worker.detach();
@@ -633,6 +676,7 @@ GpuResult cudaHostAlloc(void** memory, size_t bytes, unsigned /*flags*/) {
 }
 
 GpuResult cudaFreeHost(void* memory) {
+  wait_for_all_work();
   std::free(memory);
   --objects;
   return kGpuSuccess;

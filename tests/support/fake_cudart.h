@@ -14,6 +14,9 @@
 // to the CPU: only copies and kernels reach it, and a CPU access crashes. The copies of a batch run
 // in another order than given. The only kernel is row_sum_kernel.cu, compiled as C++.
 //
+// As in CUDA, a process that was forked from one that had used CUDA can use no device, and freeing
+// host memory waits for all work of the process.
+//
 // A broken rule of CUDA counts as a violation. Examples: unmapping memory that a copy still uses,
 // freeing addresses that are mapped, and copying to unmapped memory.
 //

@@ -2,6 +2,7 @@
 // source, and this test computes the same sum independently.
 #include "gpu/gpu.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -9,6 +10,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/random.h"
@@ -190,6 +192,50 @@ TEST_F(GpuTest, DoubleNoticesMemoryThatGoesWhileACopyUsesIt) {
   }
   EXPECT_EQ(fakecudart_violations(), ++violations_);
   ::unsetenv("FAKE_CUDA_COPY_DELAY_US");
+}
+
+// Freeing it would wait for that kernel. On the real GPU, it is one of NCCL that waits for a peer.
+TEST_F(GpuTest, DoubleOfAKernelThatWaitsDoesNotKeepPinnedMemoryFromBeingGivenBack) {
+  const auto gpu = open_gpu();
+  const GpuApi api = *GpuApi::open(PDJOB_FAKE_CUDART);
+  GpuStream* stream = nullptr;
+  ASSERT_EQ(api.stream_create_with_flags(&stream, kGpuStreamNonBlocking), kGpuSuccess);
+  std::atomic<bool> peer_came = false;
+  fakecudart_launch(
+      stream,
+      [](void* flag) {
+        while (!*static_cast<std::atomic<bool>*>(flag)) {
+          ::usleep(1000);
+        }
+      },
+      &peer_came);
+  std::thread peer([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    peer_came = true;
+  });
+  const GpuMemory memory = *gpu->allocate(kMiB);
+  for (const size_t windows : {1, 100, 1000}) {  // Each sum wants more pinned memory.
+    const auto queue = *GpuQueue::open(*gpu);
+    const std::vector<GpuWindow> all(windows, GpuWindow{memory.base(), 64});
+    ASSERT_TRUE(queue->sum_rows(all, 0, 8));
+    ASSERT_TRUE(queue->wait());
+  }
+  const std::byte* const given_back = gpu->pin(5000)->base();
+  EXPECT_EQ(gpu->pin(6000)->base(), given_back) << "it is there for the next user";
+  EXPECT_FALSE(peer_came);
+  peer.join();
+  EXPECT_EQ(api.stream_destroy(stream), kGpuSuccess);
+}
+
+TEST_F(GpuTest, DoubleCannotBeUsedByAProcessThatWasForkedAfterItsUse) {
+  const auto gpu = open_gpu();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::_exit(Gpu::open(PDJOB_FAKE_CUDART, 0) ? 0 : 7);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
 TEST_F(GpuTest, DoubleInUnifiedModeLetsTheCpuAndCopiesSeeTheSameBytes) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <list>
 #include <string>
 #include <thread>
 
@@ -85,7 +86,8 @@ inline pid_t fork_at_rest() {
   return ::fork();
 }
 
-// A child that runs `body` and then waits to be killed. Create it before the test has threads.
+// A child that runs `body` and then waits to be killed. Create it before the test has threads, and
+// before it uses CUDA: its children cannot use CUDA then.
 class ForkedPeer {
  public:
   explicit ForkedPeer(const std::function<void(Pipe& to_test, Pipe& from_test)>& body) {
@@ -121,5 +123,14 @@ class ForkedPeer {
  private:
   pid_t pid_ = -1;
 };
+
+inline std::list<ForkedPeer> forked_peers(
+    size_t count, const std::function<void(Pipe& to_test, Pipe& from_test)>& body) {
+  std::list<ForkedPeer> peers;
+  while (peers.size() < count) {
+    peers.emplace_back(body);
+  }
+  return peers;
+}
 
 }  // namespace pdjob::kvtransfer

@@ -4,6 +4,8 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "common/os/real_clock.h"
 #include "tests/support/fault_transport.h"
@@ -87,7 +89,11 @@ TEST_P(KvFaults, KilledSenderFailsTheFetchAtOnce) {
   peer.kill();
   const auto failed = receiver.expect<FetchFailed>(seconds(2));
   EXPECT_EQ(failed.error.code, ErrorCode::kUnavailable);
-  expect_safe(receiver, failed);
+  if (GetParam().transport == TransportKind::kCudaIpc) {
+    await_safe(receiver, failed);  // Its GPU writes until the process is gone.
+  } else {
+    expect_safe(receiver, failed);
+  }
   EXPECT_TRUE(becomes_true([&] { return receiver->stats().links == 0; }));
 }
 
@@ -376,6 +382,49 @@ TEST_P(KvFaultsInARange, StoppedReceiverFailsTheOfferAndIsToldWhenItWakesUp) {
                                       : "the KV rows stopped on their way to the receiver");
   peer.signal(SIGCONT);
   EXPECT_EQ(peer.to_test.hear(), "failed");
+}
+
+// Stands for a process that dies: the kernel closes its descriptors before its GPU's work ends, and
+// only then it is gone. Its first thread ends, its sockets close, and a copy still lands.
+void send_and_die_slowly(Pipe& to_test, Pipe& from_test) {
+  ::setenv("FAKE_CUDA_COPY_DELAY_US", "400000", 1);
+  TestEndpoint sender({.engine_id = "prefill", .transport = TransportKind::kCudaIpc, .device = 0});
+  TestRegion from(kBig, TestRegion::Memory::kGpu);
+  from.fill(1, 0, kBig.rows);
+  to_test.say(sender->address());
+  EXPECT_TRUE(sender.becomes_awaited(transfer_id(1), true));
+  sender->offer(transfer_id(1), from.region(), in(kDeadline));
+  sender->rows_ready(transfer_id(1), kBig.rows);
+  std::this_thread::sleep_for(milliseconds(100));  // The copy is under way.
+  to_test.say("moving");
+  from_test.hear();
+  std::thread([] {
+    std::this_thread::sleep_for(milliseconds(50));
+    for (int fd = 3; fd < 1024; ++fd) {
+      if (struct stat file{}; ::fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode)) {
+        ::close(fd);
+      }
+    }
+    std::this_thread::sleep_for(milliseconds(800));
+    ::_exit(0);
+  }).detach();
+  ::syscall(SYS_exit, 0);
+}
+
+TEST(KvFaultsOfGpus, RowsOfASenderThatDiesAreGivenBackOnlyWhenItIsGone) {
+  ForkedPeer peer(send_and_die_slowly);
+  TestEndpoint receiver({.engine_id = "decode", .transport = TransportKind::kCudaIpc, .device = 0});
+  TestRegion to(kBig, TestRegion::Memory::kGpu);
+  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
+                  in(kDeadline));
+  ASSERT_EQ(peer.to_test.hear(), "moving");
+  peer.from_test.say("die");
+  const auto failed = receiver.expect<FetchFailed>(seconds(2));
+  EXPECT_FALSE(failed.region_safe);
+  await_safe(receiver, failed);
+  to.clear();
+  std::this_thread::sleep_for(seconds(1));
+  EXPECT_TRUE(to.is_clear()) << "a late copy landed";
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, KvFaults,

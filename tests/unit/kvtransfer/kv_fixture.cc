@@ -27,13 +27,14 @@ void write_row(std::span<std::byte> bytes, uint64_t seed, size_t window, uint32_
   }
 }
 
-// One GPU for each process: a forked process opens its own.
+// Lives until close_test_gpu(): regions of any test use it.
+Gpu* opened_gpu = nullptr;
+
 Gpu& test_gpu() {
-  static std::pair<pid_t, Gpu*> gpu{0, nullptr};
-  if (gpu.first != ::getpid()) {
-    gpu = {::getpid(), Gpu::open(gpu_library(), 0)->release()};
+  if (opened_gpu == nullptr) {
+    opened_gpu = Gpu::open(gpu_library(), 0)->release();
   }
-  return *gpu.second;
+  return *opened_gpu;
 }
 
 std::string describe(const EndpointEvent& event) {
@@ -54,6 +55,8 @@ std::string gpu_library() {
   const char* const real = std::getenv("PDJOB_GPU_CUDART");
   return real != nullptr ? real : PDJOB_FAKE_CUDART;
 }
+
+void close_test_gpu() { delete std::exchange(opened_gpu, nullptr); }
 
 TestRegion::TestRegion(Shape shape, Memory memory) {
   for (uint32_t window = 0; window < shape.windows; ++window) {

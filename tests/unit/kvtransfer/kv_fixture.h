@@ -29,6 +29,8 @@ NcclConfig fake_nccl();
 
 // Returns the library of the double's GPU, or of the real one if PDJOB_GPU_CUDART names it.
 std::string gpu_library();
+// Frees what regions in a GPU's memory have left. Requires: none is there.
+void close_test_gpu();
 
 // A region in private memory, in a sealed memfd, or in the memory of GPU 0. It has `windows`
 // windows of `rows` rows, each window with another row size.

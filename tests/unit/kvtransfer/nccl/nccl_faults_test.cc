@@ -45,12 +45,6 @@ class NcclFaults : public testing::TestWithParam<Way> {
       ::setenv(name, "0", 1);
     }
   }
-  void SetUp() override {
-    {
-      const TestRegion first({}, TestRegion::Memory::kGpu);
-    }  // The fixture's own GPU keeps what it made.
-    objects_ = fakecudart_objects();
-  }
   void TearDown() override {
     for (const auto& [name, value] : settings_) {
       unset(name);
@@ -59,7 +53,8 @@ class NcclFaults : public testing::TestWithParam<Way> {
     EXPECT_EQ(fakecudart_violations(), 0);
     EXPECT_EQ(fakenccl_communicators(), 0);
     EXPECT_EQ(fakenccl_allocations(), 0);
-    EXPECT_EQ(fakecudart_objects(), objects_);
+    close_test_gpu();
+    EXPECT_EQ(fakecudart_objects(), 0);
   }
   static TestEndpoint::Options prefill(const std::string& engine_id = "prefill") {
     return {.engine_id = engine_id,
@@ -136,7 +131,6 @@ class NcclFaults : public testing::TestWithParam<Way> {
 
  private:
   std::map<std::string, std::string> settings_;
-  int objects_ = 0;
 };
 
 std::string start_error(const NcclConfig& nccl) {
@@ -195,11 +189,12 @@ TEST_P(NcclFaults, FlippedBitIsFound) {
 
 // A slab is under way. Covers both ways in which real NCCL shows a dead peer.
 TEST_P(NcclFaults, KilledSenderFailsTheFetchAndTheNextSenderServes) {
+  set("FAKE_NCCL_MOVE_DELAY_MS", "300");
+  std::list<ForkedPeer> peers = forked_peers(2, send_all);
+  unset("FAKE_NCCL_MOVE_DELAY_MS");  // Only the peers keep it.
   for (const char* death : {"spin", "net"}) {
     set("FAKE_NCCL_PEER_DEATH", death);
-    set("FAKE_NCCL_MOVE_DELAY_MS", "300");
-    ForkedPeer peer(send_all);
-    unset("FAKE_NCCL_MOVE_DELAY_MS");  // Only the peer keeps it.
+    ForkedPeer& peer = peers.front();
     TestEndpoint receiver(decode());
     TestRegion to = target(kBig);
     receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
@@ -213,6 +208,7 @@ TEST_P(NcclFaults, KilledSenderFailsTheFetchAndTheNextSenderServes) {
     EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 0; }));
     TestEndpoint other(prefill("prefill-2"));
     expect_moves(other, receiver, 2);
+    peers.pop_front();
   }
 }
 
@@ -445,10 +441,11 @@ TEST_P(NcclFaults, RowsOfACancelledTransferAreGivenBackWhenTheGpusHaveLetGoOfThe
 }
 
 TEST_P(NcclFaults, SenderThatIsKilledOrStopsInAnySlabChangesNoRowThatWasGivenOn) {
+  std::list<ForkedPeer> peers = forked_peers(6, send_up_to_a_slab);
   for (const bool is_killed : {true, false}) {
     for (const uint32_t slab : {0U, 2U, 5U}) {
       SCOPED_TRACE(slab);
-      ForkedPeer peer(send_up_to_a_slab);
+      ForkedPeer& peer = peers.front();
       TestEndpoint::Options impatient = decode();
       impatient.nccl.slab_timeout = milliseconds(700);
       TestEndpoint receiver(impatient);
@@ -475,6 +472,7 @@ TEST_P(NcclFaults, SenderThatIsKilledOrStopsInAnySlabChangesNoRowThatWasGivenOn)
       }
       EXPECT_FALSE(receiver.next(milliseconds(100)));
       EXPECT_TRUE(to.holds(2, 0, kSix.rows));
+      peers.pop_front();
     }
   }
 }

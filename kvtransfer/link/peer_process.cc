@@ -1,0 +1,57 @@
+#include "kvtransfer/link/peer_process.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace pdjob::kvtransfer {
+namespace {
+
+// PF_EXITING of the kernel, in the ninth field of /proc/PID/stat (proc(5)).
+constexpr uint32_t kExiting = 0x4;
+
+}  // namespace
+
+Result<PeerProcess> PeerProcess::of(const UniqueFd& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0) {
+    // Not <sys/pidfd.h>: glibc 2.36's header does not work in C++.
+    UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+    if (pidfd.valid()) {
+      return PeerProcess(peer.pid, std::move(pidfd));
+    }
+  }
+  return Error{ErrorCode::kUnsupported,
+               "KV link: the peer's process cannot be seen from here (another PID namespace?)"};
+}
+
+bool PeerProcess::is_dying() const {
+  pollfd gone{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  if (!pidfd_.valid() || ::poll(&gone, 1, 0) == 1) {
+    return false;
+  }
+  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  // After "PID (NAME) ", where the name may hold anything.
+  std::istringstream rest(text.substr(std::min(text.rfind(')') + 1, text.size())));
+  char state = 0;
+  int64_t ignored = 0;
+  uint32_t flags = 0;
+  rest >> state;
+  for (int field = 4; field < 9; ++field) {
+    rest >> ignored;
+  }
+  rest >> flags;
+  return !rest || state == 'Z' || (flags & kExiting) != 0;
+}
+
+}  // namespace pdjob::kvtransfer

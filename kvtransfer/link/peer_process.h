@@ -1,0 +1,32 @@
+// PeerProcess: the process at the other end of a unix socket. A process that dies closes its
+// descriptors before the driver has ended the work of its GPU; it is gone only afterwards (Linux,
+// kernel/exit.c: do_exit). So the end of its stream does not say that nothing of it writes any more.
+// Value (move-only).
+#pragma once
+
+#include <utility>
+
+#include <sys/types.h>
+
+#include "common/result.h"
+#include "kvtransfer/rows/unique_fd.h"
+
+namespace pdjob::kvtransfer {
+
+class PeerProcess {
+ public:
+  PeerProcess() = default;  // None.
+  // kUnsupported: it cannot be seen from here, as across containers.
+  static Result<PeerProcess> of(const UniqueFd& socket);
+
+  // True: its end has begun, and it is not gone yet.
+  bool is_dying() const;
+
+ private:
+  PeerProcess(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+
+  pid_t pid_ = 0;
+  UniqueFd pidfd_;
+};
+
+}  // namespace pdjob::kvtransfer
