@@ -1,6 +1,9 @@
 #include "launcher/plan/gpu_shares.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <string_view>
 
 namespace pdjob::launcher {
 namespace {
@@ -8,6 +11,12 @@ namespace {
 bool names_gpu(std::string_view word) {
   return word.starts_with("GPU-") || word.starts_with("MIG-") ||
          (!word.empty() && word.front() >= '0' && word.front() <= '9');
+}
+
+// NCCL's own switch, which workers inherit.
+bool nccl_shares_gpus() {
+  const char* const enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return enabled != nullptr && std::string_view(enabled) == "1";
 }
 
 std::string count_text(size_t count, const std::string& what) {
@@ -64,11 +73,13 @@ Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, Launc
     if (node.gpus.empty()) {
       plan.warnings.push_back(shortage +
                               ": look at nvidia-smi, /dev/nvidia* and CUDA_VISIBLE_DEVICES");
-    } else if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
+    } else if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl &&
+               !nccl_shares_gpus()) {
       return Error{ErrorCode::kUnavailable,
                    shortage +
-                       ", and NCCL wants one for each: have fewer workers, or take another "
-                       "kvtransfer.transport"};
+                       ", and NCCL takes one for each: have fewer workers, take another "
+                       "kvtransfer.transport, or set NCCL_MULTI_RANK_GPU_ENABLE=1 in the "
+                       "environment (experimental, NCCL 2.30 and newer)"};
     } else {
       plan.warnings.push_back(shortage + ": expect them to share its memory and time");
     }

@@ -23,7 +23,7 @@ std::string gpus_text(const std::vector<std::string>& gpus);
 uint32_t gpus_wanted(const JobConfig& config, const ModelConfig& model, net::Role role);
 
 // Warns if workers share a GPU or a node has none, where that is allowed. kUnavailable: workers
-// would share one, which NCCL refuses.
+// would share one, which NCCL refuses unless NCCL_MULTI_RANK_GPU_ENABLE=1 is in the environment.
 Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan);
 
 }  // namespace pdjob::launcher

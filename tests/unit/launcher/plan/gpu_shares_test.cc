@@ -83,9 +83,16 @@ TEST(GpuShares, NcclIsNotPlacedWhereTwoWorkersWouldShareAGpu) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(refused.error().message,
-            "node local has 1 GPU for 2 workers, and NCCL wants one for each: have fewer workers, "
-            "or take another kvtransfer.transport");
+            "node local has 1 GPU for 2 workers, and NCCL takes one for each: have fewer workers, "
+            "take another kvtransfer.transport, or set NCCL_MULTI_RANK_GPU_ENABLE=1 in the "
+            "environment (experimental, NCCL 2.30 and newer)");
   EXPECT_TRUE(make_plan(config, node({"0", "1"}), {{}}));
+  ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  const auto shared = make_plan(config, node({"0"}), {{}});
+  ::unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  ASSERT_TRUE(shared);
+  EXPECT_EQ(shared->warnings,
+            Words{"node local has 1 GPU for 2 workers: expect them to share its memory and time"});
 }
 
 TEST(GpuShares, ANodeWithoutGpusIsAWarning) {
