@@ -1,6 +1,6 @@
 // Looks: what looks at one process say of how it gets cores. Linux counts a wait for a core only
-// when it is over. One that goes on shows otherwise: the thread is not asleep, was not switched,
-// and did not run. Value.
+// when it is over. One that goes on shows otherwise: the thread is runnable at two looks, and did
+// not run in between. Value.
 #pragma once
 
 #include <algorithm>
@@ -43,13 +43,14 @@ class Looks {
   Duration take(const VitalSigns& now) {
     before_ = last_;
     last_ = now;
-    const bool waits_on = before_.runnable && now.runnable && now.turns == before_.turns &&
-                          now.waited_us == before_.waited_us;
     const Duration counted = growth(before_.waited_us, now.waited_us);
-    const Duration not_counted =
-        waits_on ? not_counted_ + less(passed(), growth(before_.ran_us, now.ran_us)) : Duration{};
-    waited_ = less(counted + not_counted, not_counted_);
-    not_counted_ = not_counted;
+    if (before_.runnable && now.runnable) {
+      waited_ = less(passed(), growth(before_.ran_us, now.ran_us));
+      not_counted_ = less(not_counted_ + waited_, counted);
+    } else {
+      waited_ = less(counted, not_counted_);
+      not_counted_ = {};
+    }
     return waited_;
   }
 
@@ -84,7 +85,7 @@ class Looks {
   VitalSigns before_;
   VitalSigns last_;
   Duration waited_{};
-  Duration not_counted_{};  // Of the wait that goes on.
+  Duration not_counted_{};  // By Linux, of what was returned so far.
 };
 
 }  // namespace pdjob::launcher

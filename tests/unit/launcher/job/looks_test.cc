@@ -31,6 +31,21 @@ TEST(Looks, AWaitThatGoesOnCountsOnceAndNotAgainWhenItIsOver) {
             milliseconds(800));
 }
 
+// Regression: a quota lets the thread run for a millisecond now and then, so a wait was over at
+// each look and the next one, which had just begun, did not count.
+TEST(Looks, AWaitThatIsInterruptedForAMomentCounts) {
+  Looks looks;
+  looks.begin(0);
+  looks.take({.runnable = true, .turns = 7, .at_ms = 1000, .ran_us = 40, .waited_us = 900'000});
+  EXPECT_EQ(
+      looks.take(
+          {.runnable = true, .turns = 9, .at_ms = 1600, .ran_us = 1040, .waited_us = 904'000}),
+      milliseconds(599));
+  EXPECT_EQ(looks.take({.turns = 10, .at_ms = 2200, .ran_us = 2040, .waited_us = 1'600'000}),
+            milliseconds(101))
+      << "696 ms were over, of which 595 had been told";
+}
+
 TEST(Looks, OneThatRunsOnDoesNotWait) {
   Looks looks;
   looks.begin(0);
