@@ -19,8 +19,9 @@ constexpr Duration kAsleep = net::kHeartbeatInterval + std::chrono::milliseconds
 constexpr double kWaitsForCores = 0.5;
 // For the answers to looks at a process that starts.
 constexpr Duration kLookGrace = std::chrono::seconds(2);
-// A process that starts and waited for cores has this many times start_timeout at most.
-constexpr int kStartTimesMax = 10;
+// A process that starts and waited for cores has this many times start_timeout at most. One without
+// heartbeats whose other threads wait has as many times hang_timeout: its first thread may hang.
+constexpr int kTimesMax = 10;
 // For routers to learn that a worker leaves. A router that confirms later retries elsewhere what
 // the worker refuses.
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
@@ -284,7 +285,15 @@ void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
     looks.take(signs);
     seen_starting(process, signs, turn);
   } else if (process.suspected && process.works()) {
-    process.heartbeats.starved(looks.take(signs), turn.now);
+    const Duration waited = looks.take(signs);
+    const bool others_wait =
+        looks.share_any_waited() >= kWaitsForCores &&
+        turn.now - process.heartbeats.last() < kTimesMax * timing_.hang_timeout;
+    const Duration others = others_wait
+                                ? std::chrono::duration_cast<Duration>(looks.passed() *
+                                                                       looks.share_any_waited())
+                                : Duration::zero();
+    process.heartbeats.starved(std::max(waited, others), turn.now);
     if (looks.passed() > Duration::zero()) {
       note_waits(process, looks.share_waited(), turn);
     }
@@ -298,9 +307,9 @@ void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
 // start_timeout is for the time in which it did not wait for a core.
 void Supervision::seen_starting(Process& process, const VitalSigns& signs, Turn& turn) {
   const Duration passed = turn.now - process.since;
-  const Duration most = kStartTimesMax * timing_.start_timeout;
+  const Duration most = kTimesMax * timing_.start_timeout;
   const Duration own =
-      std::max(passed - std::chrono::microseconds(signs.all_waited_us), passed / kStartTimesMax);
+      std::max(passed - std::chrono::microseconds(signs.all_waited_us), passed / kTimesMax);
   const bool again = process.looks.passed() > Duration::zero();
   note_waits(process, again ? process.looks.share_any_waited() : 1 - seconds(own) / seconds(passed),
              turn);
@@ -445,7 +454,7 @@ Instant Supervision::start_due(const Process& process, Instant now) const {
     return std::max(now, process.deadline);
   }
   const bool proves = process.state == ProcessState::kRegistered && process.starvation.starved() &&
-                      now < process.since + kStartTimesMax * timing_.start_timeout;
+                      now < process.since + kTimesMax * timing_.start_timeout;
   return proves ? now + kLookGrace : now;
 }
 
