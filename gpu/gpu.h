@@ -52,8 +52,8 @@ class GpuMemory {
 };
 
 // Pinned host memory, which the GPU copies fast. Its end gives the memory back to the Gpu, for the
-// next user: CUDA frees such memory only when all work of the process is done, also a kernel of NCCL
-// that waits for a dead peer. The GPU must outlive it. Value (move-only).
+// next user: CUDA frees such memory only when all work of the process is done, also a kernel of
+// NCCL that waits for a dead peer. The GPU must outlive it. Value (move-only).
 class PinnedMemory {
  public:
   PinnedMemory() = default;

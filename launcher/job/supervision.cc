@@ -289,10 +289,10 @@ void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
     const bool others_wait =
         looks.share_any_waited() >= kWaitsForCores &&
         turn.now - process.heartbeats.last() < kTimesMax * timing_.hang_timeout;
-    const Duration others = others_wait
-                                ? std::chrono::duration_cast<Duration>(looks.passed() *
-                                                                       looks.share_any_waited())
-                                : Duration::zero();
+    const Duration others =
+        others_wait
+            ? std::chrono::duration_cast<Duration>(looks.passed() * looks.share_any_waited())
+            : Duration::zero();
     process.heartbeats.starved(std::max(waited, others), turn.now);
     if (looks.passed() > Duration::zero()) {
       note_waits(process, looks.share_waited(), turn);

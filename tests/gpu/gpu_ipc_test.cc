@@ -110,8 +110,8 @@ TEST(GpuIpc, BandwidthBesideACopyWithinOneProcess) {
 
 // cuda_ipc relies on this rule of the driver: once a process is gone, none of its copies can land.
 TEST(GpuIpc, KilledSenderWritesNothingMore) {
-  std::list<ForkedPeer> peers = forked_peers(
-      5, [](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, big()); });
+  std::list<ForkedPeer> peers =
+      forked_peers(5, [](Pipe& to_test, Pipe& from_test) { serve(to_test, from_test, big()); });
   for (ForkedPeer& peer : peers) {
     TestEndpoint receiver(options("decode"));
     TestRegion to(big(), TestRegion::Memory::kGpu);

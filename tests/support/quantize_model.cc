@@ -1,4 +1,5 @@
-// quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16 [LAYER...] converts a test model to another weight type, without the named layers.
+// quantize_model IN.gguf OUT.gguf q8_0|q4_0|f16 [LAYER...] converts a test model to another weight
+// type, without the named layers.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
