@@ -36,14 +36,17 @@ function(pdjob_library name)
   pdjob_reuse_headers(pdjob_${name} pdjob_std_headers)
 endfunction()
 
-# pdjob_test(NAME SOURCES... LINKS... [LABELS...] [SHARDS n]): one GoogleTest program, run by ctest. With SHARDS, in n processes at once: for
-# tests that mostly wait.
+# pdjob_test(NAME SOURCES... LINKS... [LABELS...] [SHARDS n|each] [BY_ANOTHER]): one GoogleTest program, run by ctest. With SHARDS, in n processes
+# at once, for tests that mostly wait; each: a process for each test. BY_ANOTHER: another test runs it.
 function(pdjob_test name)
-  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "BY_ANOTHER" "SHARDS" "SOURCES;LINKS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${PDJOB_TEST_OPTIONS})
   pdjob_reuse_headers(${name} pdjob_test_headers)
+  if(ARG_BY_ANOTHER)
+    return()
+  endif()
   if(ARG_SHARDS)
     add_test(NAME ${name} COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/support/shards.py ${ARG_SHARDS} $<TARGET_FILE:${name}>)
   else()

@@ -1,0 +1,53 @@
+"""tests/gpu/gpu_day.py with programs that are scripts: what it says of those that fail, hang or are missing."""
+
+import pathlib
+import subprocess
+import sys
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "gpu/gpu_day.py"
+# Lists two tests. The first one crashes, and the second one prints a figure.
+PROGRAM = """#!/bin/sh
+case "$*" in
+  *list_tests*) printf 'Suite.\\n  Crashes\\n  Measures\\n' ;;
+  *Crashes*) kill -9 $$ ;;
+  *) echo 'gpu: 17 GB/s' ;;
+esac
+"""
+HANGS = """#!/bin/sh
+case "$*" in *list_tests*) printf 'Suite.\\n  Hangs\\n' ;; *) sleep 600 & wait ;; esac
+"""
+
+
+def run(folder, programs, *words):
+    (folder / "bin").mkdir()
+    for name, text in programs.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    command = [sys.executable, SCRIPT, "--bin", folder / "bin", "--out", folder / "out", "--doubles", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_step_that_crashes_does_not_end_the_others_and_figures_are_in_the_report(tmp_path):
+    done = run(tmp_path, {"gpu_test": PROGRAM, "gpu_nccl_test": PROGRAM}, "gpu", "ipc", "nccl")
+    report = (tmp_path / "out/report.md").read_text()
+    assert done.returncode == 1 and report in done.stdout
+    assert report.count("| Suite.Crashes | failed (-9) |") == report.count("| Suite.Measures | passed |") == 2
+    assert report.count("gpu: 17 GB/s\n") == 2
+    assert f"| gpu_ipc_test | skipped: there is no {tmp_path}/bin/gpu_ipc_test |" in report
+
+
+def test_a_step_that_hangs_is_ended_with_all_that_it_has_started_and_the_time_of_the_run_is_kept(tmp_path):
+    done = run(tmp_path, {"gpu_test": HANGS, "gpu_nccl_test": PROGRAM}, "gpu", "nccl", "--seconds", "2")
+    assert done.returncode == 1
+    assert "| Suite.Hangs | failed: 2 s were over |" in done.stdout
+    assert "| Suite.Measures | skipped: the 2.0 s of the run are over |" in done.stdout
+
+
+def test_a_program_that_lists_no_tests_is_a_failure_that_says_why(tmp_path):
+    done = run(tmp_path, {"gpu_test": "#!/bin/sh\necho no library >&2; exit 1\n"}, "gpu")
+    assert done.returncode == 1 and "| gpu_test | failed: it lists no tests: no library |" in done.stdout
+
+
+def test_an_unknown_step_is_refused_with_the_names_of_all(tmp_path):
+    done = run(tmp_path, {}, "gpus")
+    assert done.returncode == 2 and "no step gpus, only facts probe gpu ipc engine e2e nccl" in done.stderr
