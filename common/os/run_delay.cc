@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "common/os/process_stat.h"
 #include "common/parse_number.h"
 
 namespace pdjob {
@@ -24,20 +24,6 @@ std::vector<int64_t> numbers_in(const std::string& folder) {
     }
   }
   return numbers;
-}
-
-// "PID (NAME) STATE PARENT ...", where the name may hold anything.
-struct Stat {
-  std::string state;
-  int64_t parent = 0;  // 0: it is gone.
-};
-Stat read_stat(const std::string& folder) {
-  std::ifstream file(folder + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  std::istringstream rest(text.substr(std::min(text.rfind(')') + 1, text.size())));
-  Stat stat;
-  rest >> stat.state >> stat.parent;
-  return stat;
 }
 
 bool read_times(const std::string& folder, CoreTime& times) {
@@ -71,7 +57,8 @@ std::map<int64_t, CoreTime> core_times(int64_t pid) {
   for (const int64_t thread : numbers_in(tasks_of(pid))) {
     const std::string folder = tasks_of(pid) + "/" + std::to_string(thread);
     if (CoreTime times; read_times(folder, times)) {
-      times.runnable = read_stat(folder).state == "R";
+      const auto stat = read_process_stat(folder);
+      times.runnable = stat && stat->state == 'R';
       all[thread] = times;
     }
   }
@@ -81,7 +68,9 @@ std::map<int64_t, CoreTime> core_times(int64_t pid) {
 std::vector<int64_t> descendants_of(int64_t pid) {
   std::multimap<int64_t, int64_t> children;
   for (const int64_t each : numbers_in("/proc")) {
-    children.emplace(read_stat("/proc/" + std::to_string(each)).parent, each);
+    if (const auto stat = read_process_stat("/proc/" + std::to_string(each))) {
+      children.emplace(stat->parent, each);
+    }
   }
   std::vector<int64_t> found{pid};
   std::set<int64_t> known{pid};  // The files were not read at one moment.

@@ -1,10 +1,6 @@
 #include "kvtransfer/link/peer_process.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <string>
 
 #include <poll.h>
@@ -12,10 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/os/process_stat.h"
+
 namespace pdjob::kvtransfer {
 namespace {
 
-// PF_EXITING of the kernel, in the ninth field of /proc/PID/stat (proc(5)).
+// PF_EXITING of the kernel.
 constexpr uint32_t kExiting = 0x4;
 
 }  // namespace
@@ -39,19 +37,8 @@ bool PeerProcess::is_dying() const {
   if (!pidfd_.valid() || ::poll(&gone, 1, 0) == 1) {
     return false;
   }
-  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  // After "PID (NAME) ", where the name may hold anything.
-  std::istringstream rest(text.substr(std::min(text.rfind(')') + 1, text.size())));
-  char state = 0;
-  int64_t ignored = 0;
-  uint32_t flags = 0;
-  rest >> state;
-  for (int field = 4; field < 9; ++field) {
-    rest >> ignored;
-  }
-  rest >> flags;
-  return !rest || state == 'Z' || (flags & kExiting) != 0;
+  const auto stat = read_process_stat("/proc/" + std::to_string(pid_));
+  return !stat || stat->state == 'Z' || (stat->flags & kExiting) != 0;
 }
 
 }  // namespace pdjob::kvtransfer

@@ -1,7 +1,7 @@
 // PeerProcess: the process at the other end of a unix socket. A process that dies closes its
 // descriptors before the driver has ended the work of its GPU; it is gone only afterwards (Linux,
-// kernel/exit.c: do_exit). So the end of its stream does not say that nothing of it writes any
-// more. Value (move-only).
+// kernel/exit.c: do_exit). So its GPU may still write after the end of its stream. Value
+// (move-only).
 #pragma once
 
 #include <utility>

@@ -14,7 +14,7 @@ namespace pdjob::launcher {
 // The text of /proc/PID/status; nullopt: it is not one. Pure.
 std::optional<VitalSigns> parse_vital_signs(std::string_view status);
 
-// nullopt: there is no such process. Of the threads, its own count. Reads files in memory; does not
+// nullopt: there is no such process. Only its own threads count. Reads files in memory; does not
 // block.
 std::optional<VitalSigns> vital_signs_of(int64_t pid, Instant now);
 // The same, but the threads of its descendants count, too. Reads a file for each process of the

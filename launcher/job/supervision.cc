@@ -285,20 +285,19 @@ void Supervision::seen(Process& process, const VitalSigns& signs, Turn& turn) {
     looks.take(signs);
     seen_starting(process, signs, turn);
   } else if (process.suspected && process.works()) {
-    const Duration waited = looks.take(signs);
-    const bool others_wait =
-        looks.share_any_waited() >= kWaitsForCores &&
-        turn.now - process.heartbeats.last() < kTimesMax * timing_.hang_timeout;
-    const Duration others =
-        others_wait
-            ? std::chrono::duration_cast<Duration>(looks.passed() * looks.share_any_waited())
-            : Duration::zero();
-    process.heartbeats.starved(std::max(waited, others), turn.now);
+    Duration waited = looks.take(signs);
+    const double any_waited = looks.share_any_waited();
+    if (any_waited >= kWaitsForCores &&
+        turn.now - process.heartbeats.last() < kTimesMax * timing_.hang_timeout) {
+      const auto others = std::chrono::duration_cast<Duration>(looks.passed() * any_waited);
+      waited = std::max(waited, others);
+    }
+    process.heartbeats.starved(waited, turn.now);
     if (looks.passed() > Duration::zero()) {
       note_waits(process, looks.share_waited(), turn);
     }
     if (looks.slept() && looks.passed() >= kAsleep &&
-        (signs.stopped || looks.share_any_waited() < kWaitsForCores)) {
+        (signs.stopped || any_waited < kWaitsForCores)) {
       kill(process, signs.stopped ? "stopped" : "silent", turn);
     }
   }

@@ -68,15 +68,14 @@ def newest(name, function):
 
 
 def find_libraries():
-    """Sets the variables that are not set, and returns a line about each."""
+    """Sets the variables that are not set, and returns a line about each. Without a library its name is set: tests would take the doubles otherwise."""
     lines = []
     for variable, (name, function) in LIBRARIES.items():
         if variable in os.environ:
             version, path = version_of(os.environ[variable], function), os.environ[variable]
         else:
             version, path = newest(name, function)
-        if version:
-            os.environ[variable] = path
+        os.environ[variable] = path or name
         lines.append(f"{name}: {f'{version}, {path}' if version else 'none that can be loaded'}")
     return lines
 

@@ -1,6 +1,8 @@
 """tests/gpu/gpu_day.py with programs that are scripts: what it says of those that fail, hang or are missing."""
 
+import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -18,13 +20,13 @@ case "$*" in *list_tests*) printf 'Suite.\\n  Hangs\\n' ;; *) sleep 600 & wait ;
 """
 
 
-def run(folder, programs, *words):
+def run(folder, programs, *words, doubles=True):
     (folder / "bin").mkdir()
     for name, text in programs.items():
         (folder / "bin" / name).write_text(text)
         (folder / "bin" / name).chmod(0o755)
-    command = [sys.executable, SCRIPT, "--bin", folder / "bin", "--out", folder / "out", "--doubles", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, SCRIPT, "--bin", folder / "bin", "--out", folder / "out", *(["--doubles"] if doubles else []), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "HOME": str(folder)})
 
 
 def test_a_step_that_crashes_does_not_end_the_others_and_figures_are_in_the_report(tmp_path):
@@ -46,6 +48,13 @@ def test_a_step_that_hangs_is_ended_with_all_that_it_has_started_and_the_time_of
 def test_a_program_that_lists_no_tests_is_a_failure_that_says_why(tmp_path):
     done = run(tmp_path, {"gpu_test": "#!/bin/sh\necho no library >&2; exit 1\n"}, "gpu")
     assert done.returncode == 1 and "| gpu_test | failed: it lists no tests: no library |" in done.stdout
+
+
+def test_without_doubles_the_tests_never_take_them_even_if_the_machine_lacks_a_library(tmp_path):
+    program = PROGRAM.replace("17 GB/s'", "'\"$PDJOB_GPU_CUDART and $PDJOB_GPU_NCCL\"")
+    report = run(tmp_path, {"gpu_test": program}, "gpu", doubles=False).stdout
+    named = re.search(r"^gpu: (\S+) and (\S+)$", report, re.M)
+    assert named and "libcudart" in named[1] and "libnccl" in named[2], report
 
 
 def test_an_unknown_step_is_refused_with_the_names_of_all(tmp_path):
