@@ -72,7 +72,7 @@ std::string ledger_path(const std::string& path) { return path + "/ledger"; }
 std::string spare_path(const std::string& path) { return path + "/ledger.spare"; }
 
 // A ledger's file: the size of its bytes, the bytes, and room to grow.
-constexpr off_t kRoomStep = 64 * 1024;
+constexpr off_t kRoomStep = off_t{64} * 1024;
 
 std::string sized(const std::string& bytes) {
   const uint64_t size = bytes.size();

@@ -159,7 +159,7 @@ std::string JobRollout::text() const {
             milliseconds_text(parts.closing) + " ms, applied in " +
             milliseconds_text(parts.applying) + " ms";
   }
-  text += "\n";
+  text += '\n';
   for (const net::WorkerTrouble& trouble : now.troubles) {
     text += trouble.worker + " does not serve: " + trouble.why + "\n";
   }

@@ -19,7 +19,7 @@ std::string kind_of(const Node* node) {
   std::string kind =
       node->cluster + " " + std::to_string(node->cores) + " " + std::to_string(node->gpus.size());
   for (const auto& [key, value] : node->labels) {
-    kind += " " + key + "=" + value;
+    kind.append(" ").append(key).append("=").append(value);
   }
   return kind;
 }

@@ -162,7 +162,7 @@ class Layer {
   }
 
  private:
-  void show(std::string text) { source_ = errors_.add_source(setting_.flag, text); }
+  void show(const std::string& text) { source_ = errors_.add_source(setting_.flag, text); }
 
   void complain(size_t column, const std::string& path, const std::string& message) {
     errors_.add({.column = static_cast<int>(column), .source = source_}, path, message);

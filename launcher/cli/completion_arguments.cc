@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -12,7 +13,7 @@
 namespace pdjob::launcher {
 namespace {
 
-const std::string kJobs = "pdjob ps 2>/dev/null | awk 'NR > 1 { print $1 }'";
+constexpr std::string_view kJobs = "pdjob ps 2>/dev/null | awk 'NR > 1 { print $1 }'";
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
@@ -51,7 +52,7 @@ std::string bash_script(const CLI::App& app) {
           "  esac\n"
           "  if [[ ${COMP_WORDS[COMP_CWORD - 1]} == --job ]]; then\n"
           "    words=$(" +
-          kJobs +
+          std::string(kJobs) +
           ")\n"
           "  elif [[ -n $command && $word != -* ]]; then\n"
           "    COMPREPLY=($(compgen -f -- \"$word\"))\n"
@@ -75,7 +76,7 @@ std::string fish_lines(const CLI::App& app, const std::string& when) {
   std::string text;
   for (const CLI::Option* option : options_of(app)) {
     const std::string& name = option->get_lnames().front();
-    text += "complete -c pdjob" + when + " -l " + name;
+    text.append("complete -c pdjob").append(when).append(" -l ").append(name);
     if (option->get_items_expected_max() > 0) {
       text += name == "job" ? " -x -a " + quoted("(" + std::string(kJobs) + ")") : " -r";
     }

@@ -1,6 +1,7 @@
 #include "launcher/look/top.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -67,11 +68,11 @@ std::string latency_of(uint64_t sum_us, uint64_t count, uint64_t mean_us) {
 }
 
 std::string rate_text(uint64_t count, Duration passed) {
-  return std::to_string(static_cast<uint64_t>(static_cast<double>(count) / seconds(passed) + 0.5));
+  return std::to_string(std::lround(static_cast<double>(count) / seconds(passed)));
 }
 
 std::string percent_text(double share) {
-  return std::to_string(static_cast<int>(100 * std::min(share, 1.0) + 0.5)) + "%";
+  return std::to_string(std::lround(100 * std::min(share, 1.0))) + "%";
 }
 
 std::string state_text(const ProcessLine& process) {
@@ -112,7 +113,7 @@ std::string Top::look(const StatusPage& status, Instant now) {
       queued += load.requests_queued;
     }
     const bool shown = process.is_worker() && process.serving();
-    const auto of_worker = [shown](std::string text) { return shown ? text : kUnknown; };
+    const auto of_worker = [shown](std::string text) { return shown ? std::move(text) : kUnknown; };
     table.push_back(
         {process.name, process.role, state_text(process), duration_text(process.in_state),
          of_worker(std::to_string(load.requests_running)),

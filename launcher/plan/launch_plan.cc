@@ -33,7 +33,8 @@ ModelPlan judge_invariance(const ModelConfig& model) {
   } else if (decode.kind == engine::EngineKind::kForeign) {
     plan.invariant_because = "an engine of another make computes";
   } else if (computes_on_gpu(decode) || computes_on_gpu(model.prefill_engine)) {
-    plan.invariant_because = "a GPU computes, which has not been measured";
+    plan.invariant_because =
+        "a GPU computes: a request alone gives equal tokens, but a batch takes other kernels";
   } else if (decode.kv_type == engine::KvType::kQ8_0) {
     plan.invariant = true;
     plan.invariant_because = "q8_0 KV";

@@ -1,6 +1,7 @@
 #include "launcher/view/table.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace pdjob::launcher {
 
@@ -36,7 +37,7 @@ std::string duration_text(Duration duration) {
 }
 
 std::string starved_text(const std::string& process, double share) {
-  return process + " is starved: " + std::to_string(static_cast<int>(100 * share + 0.5)) +
+  return process + " is starved: " + std::to_string(std::lround(100 * share)) +
          " % of its time it waited for a core";
 }
 

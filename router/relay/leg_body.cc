@@ -192,7 +192,7 @@ PromptCounts count_prompts(std::string_view prompt) {
 // sampling_params of a prefill leg, as vLLM names them.
 std::string one_token(std::string_view sampling_params) {
   static constexpr std::array<std::string_view, 3> kOne = {"max_tokens", "min_tokens", "n"};
-  const std::string text(sampling_params.starts_with('{') ? sampling_params : "{}");
+  std::string text(sampling_params.starts_with('{') ? sampling_params : "{}");
   const auto params = openai::JsonObject::scan(text, kOne);
   if (!params) {
     return text;

@@ -1,10 +1,10 @@
 """Runs everything that wants a GPU, on a machine that may have nothing but Python: facts of the machine, then each test and figure with a limit of its own.
 
-    gpu_day.py --bin FOLDER --out FOLDER [--model FILE] [--seconds N] [STEP...]
+    gpu_day.py [--bin FOLDER] [--model FILE] [--out FOLDER] [--seconds N] [STEP...]
 
-FOLDER of programs: gpu_test, gpu_ipc_test, gpu_engine_test, gpu_nccl_test, gpu_probe and pdjob; a step whose program is missing is skipped. STEPs, in
+FOLDER of programs (default: `bin` beside this file, as `./dev gpu kit` packs them): gpu_test, gpu_ipc_test, gpu_engine_test, gpu_nccl_test, gpu_probe and pdjob; a step whose program is missing is skipped. STEPs, in
 their order: facts probe gpu ipc engine e2e nccl; default: all. No step ends the others. The newest libraries of CUDA and NCCL are found by the version
-that they tell; PDJOB_GPU_CUDART and PDJOB_GPU_NCCL name others. OUT gets `log`, with all output, and `report.md`; the report is printed, too.
+that they tell; PDJOB_GPU_CUDART, PDJOB_GPU_CUBLAS and PDJOB_GPU_NCCL name others. OUT gets `log`, with all output, and `report.md`; the report is printed, too.
 """
 
 import argparse
@@ -19,17 +19,21 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = ("facts", "probe", "gpu", "ipc", "engine", "e2e", "nccl")
-TESTS = {"gpu": ("gpu_test", 30), "ipc": ("gpu_ipc_test", 60), "engine": ("gpu_engine_test", 60), "nccl": ("gpu_nccl_test", 60)}
-LIBRARIES = {  # Name of the file, the function that tells its version.
-    "PDJOB_GPU_CUDART": ("libcudart.so.13", "cudaRuntimeGetVersion"),
-    "PDJOB_GPU_NCCL": ("libnccl.so.2", "ncclGetVersion"),
+TESTS = {"gpu": ("gpu_test", 30), "ipc": ("gpu_ipc_test", 90), "engine": ("gpu_engine_test", 60), "nccl": ("gpu_nccl_test", 60)}
+LIBRARIES = {  # Name of the file, the call that tells its version.
+    "PDJOB_GPU_CUDART": ("libcudart.so.13", "cudaRuntimeGetVersion(version)"),
+    "PDJOB_GPU_CUBLAS": ("libcublas.so.13", "cublasGetVersion_v2(None, version)"),
+    "PDJOB_GPU_NCCL": ("libnccl.so.2", "ncclGetVersion(version)"),
 }
+# The programs are linked with these; NCCL is opened by its path.
+LINKED = ("PDJOB_GPU_CUDART", "PDJOB_GPU_CUBLAS")
 SEARCHED = ("/usr/local", "/usr/lib", "/opt", str(pathlib.Path.home()))
 SEARCH_SECONDS = 20
 # NCCL refuses host memory of some containers, and needs no other machine here.
 NCCL_ENVIRONMENT = {"NCCL_DEBUG": "WARN", "NCCL_CUMEM_HOST_ENABLE": "0", "NCCL_MNNVL_ENABLE": "0"}
 WORTH_READING = re.compile(r"^(gpu|probe|e2e): |Failure$|check failed|CUDA error|no kernel image|NCCL WARN|cannot |not found")
 LINES_MAX = 25
+DRIVER = "/dev/nvidiactl"
 FACTS = (
     "uname -a", "grep PRETTY_NAME /etc/os-release", "ldd --version | head -1", "nproc", "free -g | head -2",
     "nvidia-smi --query-gpu=name,driver_version,memory.total,compute_mode,mig.mode.current --format=csv,noheader", "ls -l /dev/nvidia*",
@@ -44,9 +48,9 @@ class Outcome:
     lines: tuple = ()
 
 
-def version_of(library, function):
+def version_of(library, call):
     """0: it cannot be loaded here. Another process asks, because loading a broken library may end it."""
-    program = f"import ctypes; n = ctypes.c_int(); ctypes.CDLL({library!r}).{function}(ctypes.byref(n)); print(n.value)"
+    program = f"import ctypes; n = ctypes.c_int(); version = ctypes.byref(n); ctypes.CDLL({library!r}).{call}; print(n.value)"
     try:
         found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False).stdout
     except subprocess.TimeoutExpired:
@@ -54,7 +58,7 @@ def version_of(library, function):
     return int(found) if found.strip().isdigit() else 0
 
 
-def newest(name, function):
+def newest(name, call):
     """Returns (version, path); (0, "") if there is none that can be loaded."""
     listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
     paths = {line.rpartition("=> ")[2] for line in listed.splitlines() if line.strip().startswith(f"{name} ")}
@@ -64,18 +68,20 @@ def newest(name, function):
     except subprocess.TimeoutExpired as late:
         paths |= {path for path in (late.stdout or b"").decode().split("\n")[:-1] if path}
     real = {os.path.realpath(path): path for path in sorted(paths)}
-    return max(((version_of(path, function), path) for path in real.values()), default=(0, ""))
+    return max(((version_of(path, call), path) for path in real.values()), default=(0, ""))
 
 
 def find_libraries():
     """Sets the variables that are not set, and returns a line about each. Without a library its name is set: tests would take the doubles otherwise."""
     lines = []
-    for variable, (name, function) in LIBRARIES.items():
+    for variable, (name, call) in LIBRARIES.items():
         if variable in os.environ:
-            version, path = version_of(os.environ[variable], function), os.environ[variable]
+            version, path = version_of(os.environ[variable], call), os.environ[variable]
         else:
-            version, path = newest(name, function)
+            version, path = newest(name, call)
         os.environ[variable] = path or name
+        if variable in LINKED and os.path.dirname(path):
+            os.environ["LD_LIBRARY_PATH"] = f"{os.path.dirname(path)}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
         lines.append(f"{name}: {f'{version}, {path}' if version else 'none that can be loaded'}")
     return lines
 
@@ -127,6 +133,8 @@ class Day:
         for command in FACTS:
             found = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=30, check=False)
             lines += (found.stdout + found.stderr).strip().splitlines()
+        if not self.options.doubles and not os.path.exists(DRIVER):
+            lines.append(f"cannot find {DRIVER}: without NVIDIA's driver no other step can pass")
         self.log.write("\n".join(["=== facts", *lines, ""]))
         self.note(Outcome("facts", "passed", time.monotonic() - self.began, tuple(lines)))
 
@@ -175,9 +183,9 @@ class Day:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--model", default=os.environ.get("PDJOB_TEST_MODEL", ""))
+    parser.add_argument("--bin", type=pathlib.Path, default=HERE / "bin")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("gpu-day"))
+    parser.add_argument("--model", default=os.environ.get("PDJOB_TEST_MODEL", str(HERE / "model.gguf") if (HERE / "model.gguf").exists() else ""))
     parser.add_argument("--seconds", type=float, default=560, help="for the whole run")
     parser.add_argument("--doubles", action="store_true", help="take the stand-ins for CUDA and NCCL, and compute on the CPU: to test this script")
     parser.add_argument("steps", nargs="*", metavar="STEP", help=" ".join(STEPS))

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   }
   llama_model_quantize_params params = llama_model_quantize_default_params();
   params.allow_requantize = true;
+  params.pure = true;  // Otherwise the embeddings of a q4_0 model stay q8_0.
   if (std::strcmp(argv[3], "q8_0") == 0) {
     params.ftype = LLAMA_FTYPE_MOSTLY_Q8_0;
   } else if (std::strcmp(argv[3], "q4_0") == 0) {
@@ -27,7 +28,7 @@ int main(int argc, char** argv) {
   }
   std::vector<int32_t> left_out;
   for (int index = 4; index < argc; ++index) {
-    left_out.push_back(std::atoi(argv[index]));
+    left_out.push_back(static_cast<int32_t>(std::strtol(argv[index], nullptr, 10)));
   }
   if (!left_out.empty()) {
     left_out.push_back(-1);  // The end of libllama's list.

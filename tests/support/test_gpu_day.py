@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -55,6 +56,21 @@ def test_without_doubles_the_tests_never_take_them_even_if_the_machine_lacks_a_l
     report = run(tmp_path, {"gpu_test": program}, "gpu", doubles=False).stdout
     named = re.search(r"^gpu: (\S+) and (\S+)$", report, re.M)
     assert named and "libcudart" in named[1] and "libnccl" in named[2], report
+
+
+def test_a_kit_runs_what_is_beside_its_script_with_its_own_model_and_says_that_a_driver_is_missing(tmp_path):
+    (tmp_path / "kit").mkdir()
+    script = shutil.copy(SCRIPT, tmp_path / "kit")
+    (tmp_path / "kit/model.gguf").write_text("a model")
+    (tmp_path / "kit/bin").mkdir()
+    program = tmp_path / "kit/bin/gpu_test"
+    program.write_text(PROGRAM.replace("17 GB/s'", "'\"$PDJOB_TEST_MODEL\""))
+    program.chmod(0o755)
+    done = subprocess.run([sys.executable, script, "gpu"], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+                          env={**{name: value for name, value in os.environ.items() if name != "PDJOB_TEST_MODEL"}, "HOME": str(tmp_path)})
+    assert f"gpu: {tmp_path}/kit/model.gguf\n" in done.stdout
+    assert done.stdout.endswith((tmp_path / "gpu-day/report.md").read_text() + "\n")
+    assert os.path.exists("/dev/nvidiactl") or "without NVIDIA's driver no other step can pass" in done.stdout
 
 
 def test_an_unknown_step_is_refused_with_the_names_of_all(tmp_path):

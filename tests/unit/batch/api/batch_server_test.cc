@@ -54,7 +54,7 @@ TEST_F(BatchServerTest, MetricsCountRowsBatchesFilesAndRetries) {
 
 TEST_F(BatchServerTest, ADrainEndsOnceNoRowRuns) {
   router.answer = [](const net::HttpRequest& /*request*/) { return std::pair(200, std::string()); };
-  const std::string batch = begin(2);
+  begin(2);
   ASSERT_TRUE(net::run_until(loop, [&] { return router.rows == 2; }));
   bool drained = false;
   server->drain([&] { drained = true; });

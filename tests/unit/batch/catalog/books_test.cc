@@ -47,12 +47,12 @@ TEST_F(BooksTest, AChangeIsSeenAtOnceAndSurvives) {
 
 TEST_F(BooksTest, WhatIsToldWaitsForTheChangesBeforeIt) {
   std::string order;
-  books->when_stored([&] { order += "a"; });
+  books->when_stored([&] { order += 'a'; });
   EXPECT_EQ(order, "a") << "nothing to wait for";
-  books->change({.files = {file(1)}, .batches = {}, .erased = {}}, [&] { order += "1"; });
-  books->when_stored([&] { order += "b"; });
-  books->change({.files = {file(2)}, .batches = {}, .erased = {}}, [&] { order += "2"; });
-  books->when_stored([&] { order += "c"; });
+  books->change({.files = {file(1)}, .batches = {}, .erased = {}}, [&] { order += '1'; });
+  books->when_stored([&] { order += 'b'; });
+  books->change({.files = {file(2)}, .batches = {}, .erased = {}}, [&] { order += '2'; });
+  books->when_stored([&] { order += 'c'; });
   EXPECT_EQ(order, "a");
   ASSERT_TRUE(net::run_until(loop, [&] { return order.size() == 5; }));
   EXPECT_EQ(order, "a1b2c");

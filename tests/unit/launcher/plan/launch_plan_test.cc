@@ -179,7 +179,7 @@ TEST(LaunchPlan, AWorkerThatUpdatesItsWeightsNeedsThemAndItsKvTwice) {
   }
   const std::vector<ModelSize> sizes = {{.file_bytes = 10 * kMiB, .kv_bytes_per_token = 1024}};
   std::vector<Node> nodes = three_nodes();
-  nodes[1].memory_bytes = 2 * 28 * kMiB;
+  nodes[1].memory_bytes = 56 * kMiB;
   EXPECT_TRUE(make_plan(config, nodes, sizes).has_value());
   nodes[1].memory_bytes -= 1;
   EXPECT_FALSE(make_plan(config, nodes, sizes).has_value());
@@ -318,6 +318,18 @@ TEST(LaunchPlan, SeveralModelsHaveWorkersOfTheirOwn) {
             "large-decode-0   org/Large-7B  both     local  3      127.0.0.1:any\n"
             "small is invariant: yes (the fake engine computes each sequence alone)\n"
             "org/Large-7B is invariant: yes (q8_0 KV)\n");
+}
+
+TEST(LaunchPlan, SaysWhatIsPromisedOfTokensWhereAGpuComputes) {
+  JobConfig config = two_models();
+  config.models[1].decode_engine.kind = engine::EngineKind::kLlama;
+  config.models[1].decode_engine.gpu = true;
+  const auto plan = make_plan(config, kOneNode, {{}, {}});
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_NE(plan->to_text().find("org/Large-7B is invariant: no (a GPU computes: a request alone "
+                                 "gives equal tokens, but a batch takes other kernels)\n"),
+            std::string::npos)
+      << plan->to_text();
 }
 
 TEST(LaunchPlan, JsonSaysWhichWorkerIsOfWhichOfSeveralModels) {

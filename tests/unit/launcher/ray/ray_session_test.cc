@@ -531,7 +531,7 @@ class Dialogue {
     for (auto effect = effects_.begin(); effect != effects_.end(); ++effect) {
       const auto* ask = std::get_if<AskShim>(&*effect);
       if (ask != nullptr && std::holds_alternative<Request>(ask->request)) {
-        const std::pair taken(ask->id, std::get<Request>(ask->request));
+        std::pair taken(ask->id, std::get<Request>(ask->request));
         effects_.erase(effect);
         return taken;
       }
@@ -705,7 +705,7 @@ TEST(RaySession, RandomStoriesEndWell) {
           world.full =
               random.chance(0.5) ? std::set<std::string>{slot.cluster} : std::set<std::string>{};
           break;
-        case 6:
+        default:
           world.home_has_room = random.chance(0.5);
           break;
       }

@@ -141,7 +141,7 @@ struct RolloutTest : testing::Test {
   // The worker serves as another engine with these weights.
   void serves(const std::string& name, const std::string& version = "step-1",
               const std::string& digest = "d1") {
-    at(name).engine_id += "x";
+    at(name).engine_id += 'x';
     at(name).state = ProcessState::kReady;
     at(name).version = version;
     at(name).digest = digest;
@@ -555,7 +555,7 @@ TEST_F(RolloutTest, AnotherLauncherGoesOnWithAnUpdateThatWasBeingApplied) {
   EXPECT_TRUE(next.closed());
   EXPECT_TRUE(told<net::AdmissionAsked>("router-0").back().closed);
   for (WorkerSeen& worker : fleet.workers) {
-    worker.engine_id += "x";
+    worker.engine_id += 'x';
     worker.version = "step-1";
     worker.state = ProcessState::kReady;
   }
@@ -572,7 +572,7 @@ TEST_F(RolloutTest, WeightsThatKillTheirReadersAreGivenUpAndKillEachOnce) {
   const uint64_t id = update();
   for (const char* name : {"prefill-0", "prefill-1", "decode-0", "decode-1"}) {
     EXPECT_EQ(told<net::PrepareWeights>(name).size(), 1U);
-    at(name).engine_id += "x";
+    at(name).engine_id += 'x';
   }
   see();
   pass(milliseconds(500));

@@ -77,7 +77,7 @@ struct Plant {
   }
   // A new process takes the place of a worker.
   void replace(size_t index) {
-    workers[index].engine_id += "'";
+    workers[index].engine_id += '\'';
     workers[index].totals = {};
   }
 
@@ -274,7 +274,7 @@ TEST(Stragglers, ReplacementsOfAGroupComeOneByOneAndEverLater) {
     ASSERT_TRUE(slow && slow->replace);
     const size_t index = slow->name.back() - '0';
     plant.replace(index);
-    plant.workers[index].node += "'";  // It is slow on each node.
+    plant.workers[index].node += '\'';  // It is slow on each node.
     const Duration waited = plant.now - began;
     EXPECT_GE(waited, i == 0 ? Duration(seconds(60))
                              : std::max(2 * before - seconds(40), Duration(minutes(2))));
@@ -289,7 +289,7 @@ TEST(Stragglers, TheWaitFallsBackAfterAWhileWithoutASlowWorker) {
     ASSERT_EQ(name_of(plant.run(minutes(2))), "w1") << i;
     plant.replace(1);
     plant.workers[1].slow = 1;
-    plant.workers[1].node += "'";
+    plant.workers[1].node += '\'';
     ASSERT_EQ(name_of(plant.run(minutes(30))), "nobody");
   }
 }
@@ -324,7 +324,7 @@ TEST(Stragglers, LaunchersThatDieReplaceNoMoreWorkers) {
         ASSERT_TRUE(slow->replace);
         ++replaced;
         plant.replace(1);
-        plant.workers[1].node += "'";  // It is slow on each node.
+        plant.workers[1].node += '\'';  // It is slow on each node.
       }
     }
   }
