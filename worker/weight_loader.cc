@@ -31,8 +31,8 @@ bool is_a_part(const fs::path& file) {
   const std::string name = file.stem().string();
   const size_t of = name.rfind("-of-");
   const auto digits = [&](size_t from) {
-    return from + 5 <= name.size() && std::all_of(name.begin() + from, name.begin() + from + 5,
-                                                  [](char c) { return c >= '0' && c <= '9'; });
+    return from + 5 <= name.size() &&
+           std::ranges::all_of(name.substr(from, 5), [](char c) { return c >= '0' && c <= '9'; });
   };
   return of != std::string::npos && of >= 6 && name[of - 6] == '-' && digits(of - 5) &&
          of + 9 == name.size() && digits(of + 4);
