@@ -3,7 +3,6 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <utility>
 
@@ -19,6 +18,7 @@
 #include "common/hex.h"
 #include "common/json/json_fields.h"
 #include "common/log.h"
+#include "common/os/read_text.h"
 #include "common/os/real_clock.h"
 #include "common/random.h"
 #include "net/loop/signals.h"
@@ -278,8 +278,7 @@ int run_batch(const BatchOptions& options, const MakePool& make_pool) {
 }
 
 int show_batch_status(const std::string& folder) {
-  std::ifstream file(folder + "/status.json");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string text = read_text(folder + "/status.json");
   if (text.empty()) {
     return refuse({ErrorCode::kInvalidArgument, folder + " has no batch in it"});
   }

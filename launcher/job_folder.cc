@@ -6,8 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <system_error>
 
@@ -19,6 +17,7 @@
 
 #include "common/json/json_fields.h"
 #include "common/json/json_writer.h"
+#include "common/os/read_text.h"
 #include "launcher/clusters/vital_signs.h"
 #include "launcher/run/held_lock.h"
 #include "launcher/run/lease.h"
@@ -48,11 +47,6 @@ Status check_ours(int folder, const std::string& path) {
                      path + "`"};
   }
   return ok();
-}
-
-std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // Writes the whole file or nothing; only its owner can read it.
@@ -119,7 +113,7 @@ Status write_ledger(const std::string& folder, const std::string& bytes) {
 }
 
 Result<LauncherAddress> read_address(const std::string& path) {
-  JsonFields fields(path, read_whole(path));
+  JsonFields fields(path, read_text(path));
   LauncherAddress address;
   fields.take("pid", address.pid);
   fields.take("admin", address.admin);
@@ -250,7 +244,7 @@ Result<Ledger> JobFolder::ledger(const std::string& state_dir, const std::string
   if (!fs::exists(path)) {
     return Error{ErrorCode::kNotFound, "no job called " + job + " is running"};
   }
-  return decode_ledger(without_size(read_whole(path)));
+  return decode_ledger(without_size(read_text(path)));
 }
 
 uint64_t JobFolder::last_launcher() const { return read_lease(path_).value_or(Lease{}).launcher; }
@@ -343,7 +337,7 @@ Result<std::vector<std::string>> JobFolder::worker_keys(const std::string& state
                                                         const std::string& job,
                                                         const std::vector<std::string>& names) {
   const std::string path = state_dir + "/" + job + "/worker_keys.json";
-  JsonFields fields(path, read_whole(path));
+  JsonFields fields(path, read_text(path));
   std::vector<std::string> keys;
   for (const std::string& name : names) {
     fields.take(name.c_str(), keys.emplace_back());

@@ -4,12 +4,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 
 #include <sched.h>
 #include <unistd.h>
+
+#include "common/os/read_text.h"
 
 namespace pdjob {
 
@@ -111,11 +112,6 @@ std::optional<int64_t> number_in(const std::string& path) {
   return std::ifstream(path) >> number ? std::optional(number) : std::nullopt;
 }
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 void bound_cores_by(MachineShare& share, const CgroupFolder& folder, const std::string& path) {
   int64_t quota = 0;
   int64_t period = 0;
@@ -204,8 +200,8 @@ std::vector<CgroupFolder> cgroup_folders(std::string_view cgroup, std::string_vi
 }
 
 void bound_by_cgroups(MachineShare& share, const std::string& root) {
-  for (const CgroupFolder& folder : cgroup_folders(text_of(root + "/proc/self/cgroup"),
-                                                   text_of(root + "/proc/self/mountinfo"))) {
+  for (const CgroupFolder& folder : cgroup_folders(read_text(root + "/proc/self/cgroup"),
+                                                   read_text(root + "/proc/self/mountinfo"))) {
     bound_cores_by(share, folder, root + folder.path);
     bound_memory_by(share, folder, root + folder.path);
   }

@@ -1,15 +1,14 @@
 #include "common/os/process_stat.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <sstream>
+
+#include "common/os/read_text.h"
 
 namespace pdjob {
 
 std::optional<ProcessStat> read_process_stat(const std::string& folder) {
-  std::ifstream file(folder + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = read_text(folder + "/stat");
   // "PID (NAME) STATE PARENT ...", where the name may hold anything.
   std::istringstream rest(text.substr(std::min(text.rfind(')') + 1, text.size())));
   ProcessStat stat;

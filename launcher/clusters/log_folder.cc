@@ -5,7 +5,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -216,7 +215,9 @@ std::string LogFolder::tail(const std::string& process) const {
   }
   const std::streamoff size = file.tellg();
   file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  std::string text(kTailBytes, '\0');
+  file.read(text.data(), kTailBytes);
+  text.resize(static_cast<size_t>(file.gcount()));
   size_t begin = text.size();
   for (int lines = 0; lines <= kTailLines && begin != std::string::npos && begin > 0; ++lines) {
     begin = text.rfind('\n', begin - 1);
