@@ -17,16 +17,20 @@ std::string_view text_of(std::string_view name) { return find_shipped(kShipped, 
 }  // namespace
 
 std::optional<DashboardFile> dashboard_file(std::string_view path) {
-  if (path == "/") {
-    return DashboardFile{"text/html; charset=utf-8", text_of("page.html")};
+  constexpr const char* kScript = "text/javascript; charset=utf-8";
+  static constexpr std::array<std::array<const char*, 3>, 6> kFiles = {
+      {{"/", "text/html; charset=utf-8", "page.html"},
+       {"/dashboard.css", "text/css; charset=utf-8", "page.css"},
+       {"/dashboard.js", kScript, "page.js"},
+       {"/dashboard_drawings.js", kScript, "page_drawings.js"},
+       {"/dashboard_requests.js", kScript, "page_requests.js"},
+       {"/dashboard_words.js", kScript, "page_words.js"}}};
+  const auto* const found =
+      std::ranges::find(kFiles, path, [](const auto& file) { return std::string_view(file[0]); });
+  if (found == kFiles.end()) {
+    return std::nullopt;
   }
-  if (path == "/dashboard.css") {
-    return DashboardFile{"text/css; charset=utf-8", text_of("page.css")};
-  }
-  if (path == "/dashboard.js") {
-    return DashboardFile{"text/javascript; charset=utf-8", text_of("page.js")};
-  }
-  return std::nullopt;
+  return DashboardFile{(*found)[1], text_of((*found)[2])};
 }
 
 const std::vector<std::pair<std::string, std::string>>& dashboard_headers() {

@@ -15,7 +15,7 @@ struct DashboardFile {
   std::string_view text;
 };
 
-// The file at this path: "/", "/dashboard.js" or "/dashboard.css".
+// The file at this path: "/", and the scripts and the style that it names.
 std::optional<DashboardFile> dashboard_file(std::string_view path);
 
 // What a browser must keep to: nothing but the page's own files runs or is asked, and no other site

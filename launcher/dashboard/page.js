@@ -5,49 +5,7 @@ const INTERVAL_MS = 1000;
 const TIMEOUT_MS = 5000;
 const POINTS_MAX = 600;
 const COMPACT_FROM = 60; // Processes; beyond, cards have one line less.
-
-const $ = (id) => document.getElementById(id);
-const make = (tag, className, text) => {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  if (text !== undefined) element.textContent = text;
-  return element;
-};
-// Writes only what differs, so that a page of 100 workers stays cheap.
-const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
-const setClass = (element, name) => { if (element.className !== name) element.className = name; };
-
-// ---- Numbers and words
-
-const number = (value) => (typeof value === 'number' && isFinite(value) ? value : 0);
-const text = (value) => (typeof value === 'string' ? value : '');
-function millis(us) {
-  if (us === null) return '–';
-  const ms = us / 1000;
-  return ms >= 10000 ? (ms / 1000).toFixed(1) + ' s' : ms >= 100 ? ms.toFixed(0) + ' ms' : ms.toFixed(1) + ' ms';
-}
-function bytes(value) {
-  const units = ['B', 'KB', 'MB', 'GB', 'TB'];
-  let unit = 0;
-  while (value >= 1000 && unit + 1 < units.length) { value /= 1000; unit += 1; }
-  return value.toFixed(unit === 0 ? 0 : 1) + ' ' + units[unit];
-}
-function duration(seconds) {
-  const s = Math.floor(number(seconds));
-  if (s < 60) return s + ' s';
-  if (s < 3600) return Math.floor(s / 60) + ' min';
-  if (s < 86400) return Math.floor(s / 3600) + ' h ' + Math.floor((s % 3600) / 60) + ' min';
-  return Math.floor(s / 86400) + ' d';
-}
-const isWorker = (process) => process.role !== 'router' && process.role !== 'batch';
-const serves = (process) => process.state === 'ready' && !process.suspected;
-function tone(process) {
-  if (serves(process)) return 'state-ready';
-  return ['starting', 'registered', 'draining', 'waiting'].includes(process.state) && !process.suspected ? 'state-mid' : 'state-bad';
-}
-const stateText = (process) => text(process.state) + (process.suspected ? ' (silent)' : '') + (process.starved ? ' (starved)' : '');
-const kvPart = (load) => (number(load.kv_rows_max) > 0 ? number(load.kv_rows_used) / load.kv_rows_max : 0);
-const columnOf = (process) => (isWorker(process) ? (process.role === 'prefill' ? 'prefill' : 'decode') : 'router');
+const LINED_MAX = 10; // Workers in a column; up to here, each card is in a line of its own, so that links pass none.
 
 // ---- What is known
 
@@ -60,6 +18,8 @@ let linkBytes = new Map();
 let linksAt = 0;
 let chosen = null;
 let paused = false;
+let lined = true;
+let chartsEnd = new Date(); // When the last point of the charts was taken.
 const cards = new Map(); // Name -> its elements.
 const rows = new Map();
 const series = { ttft: [], itl: [], queue: [], tokens: [] };
@@ -187,7 +147,10 @@ function showTiles(now) {
   setText(tile('t-queued', 'Queued'), String(now.queued));
   setText(tile('t-tokens', 'Tokens per second'), now.tokens === null ? '–' : now.tokens.toFixed(0));
   setText(tile('t-ttft', 'Time to first token'), millis(now.ttft));
+  setText(tile('t-wait', 'First token, p50 / p99'), percentiles());
   setText(tile('t-itl', 'Between tokens'), millis(now.itl));
+  setText(tile('t-failed', 'Failed requests'), failures());
+  setClass($('t-failed'), failures().startsWith('0 ') ? '' : 'state-bad');
   setText(tile('t-kv', 'KV memory used'), (100 * now.kv).toFixed(0) + ' %');
   setText(tile('t-moved', 'KV moved'), bytes(moved) + '/s');
 }
@@ -216,7 +179,7 @@ function showColumn(name, title, processes, compact) {
     card.button.setAttribute('aria-pressed', String(chosen === process.name));
     setText(card.title, process.name);
     setClass(card.state, tone(process));
-    setText(card.state, stateText(process));
+    setText(card.state, stateText(process) + roleNow(process));
     setText(card.load, number(load.requests_running) + ' run, ' + number(load.requests_queued) + ' wait');
     card.load.hidden = compact || !serves(process);
     card.meter.hidden = !isWorker(process) || !serves(process) || number(load.kv_rows_max) === 0;
@@ -235,7 +198,9 @@ function showColumn(name, title, processes, compact) {
 
 function showTopology(processes) {
   const compact = processes.length > COMPACT_FROM;
-  setClass($('topology'), compact ? 'compact' : '');
+  const inColumn = (name) => processes.filter((process) => columnOf(process) === name).length;
+  lined = Math.max(inColumn('prefill'), inColumn('decode')) <= LINED_MAX;
+  setClass($('topology'), compact ? 'compact' : lined ? 'lined' : '');
   for (const [name, title] of [['router', 'Routers'], ['prefill', 'Prefill'], ['decode', 'Decode']]) {
     showColumn(name, title, processes.filter((process) => columnOf(process) === name), compact);
   }
@@ -252,7 +217,11 @@ function showRows(processes) {
     let row = rows.get(process.name);
     if (!row) {
       row = make('tr');
-      for (let i = 0; i < 10; i += 1) row.append(make('td'));
+      for (const head of document.querySelectorAll('thead th')) {
+        const cell = make('td');
+        cell.dataset.label = head.textContent; // Narrow pages show it before the value.
+        row.append(cell);
+      }
       rows.set(process.name, row);
     }
     const kv = number(load.kv_rows_max) > 0 ? (100 * kvPart(load)).toFixed(0) + ' %' : '–';
@@ -272,90 +241,22 @@ function showRows(processes) {
   for (const name of rows.keys()) if (!names.has(name)) rows.delete(name);
 }
 
+// Where the page is narrow, the links of KV are words.
+const FLOWS_SHOWN_MAX = 12;
+function showFlows() {
+  const busiest = [...flows.values()].sort((a, b) => b.rate - a.rate || (a.from + a.to < b.from + b.to ? -1 : 1)).slice(0, FLOWS_SHOWN_MAX);
+  const wanted = busiest.map((flow) => flow.from + ' → ' + flow.to + ': ' + (flow.rate > 0 ? bytes(flow.rate) + '/s' : flow.alive > 0 ? 'moves' : 'idle'));
+  if (flows.size > busiest.length) wanted.push('and ' + (flows.size - busiest.length) + ' more');
+  const list = $('flows');
+  if (list.children.length === wanted.length && wanted.every((line, index) => list.children[index].textContent === line)) return;
+  list.replaceChildren(...wanted.map((line) => make('li', '', line)));
+}
+
 function showNews(lines) {
   const news = $('news');
   const wanted = lines.split('\n').filter((line) => line !== '').reverse();
   if (news.children.length === wanted.length && wanted.every((line, index) => news.children[index].textContent === line)) return;
   news.replaceChildren(...wanted.map((line) => make('li', '', line)));
-}
-
-// Requests that have ended do not change: a row is made once.
-const PHASES = [['queue', 'queue_us', 'Queue'], ['prefill', 'prefill_us', 'Prefill'], ['kv', 'kv_us', 'KV'], ['decode', 'decode_us', 'Decode']];
-const waitOf = (request) => number(request.queue_us) + number(request.prefill_us) + number(request.kv_us);
-const timeOf = (request) => waitOf(request) + number(request.decode_us);
-const REQUESTS_SHOWN_MAX = 40;
-const SLOWEST_SHOWN_MAX = 16;
-const keyOf = (request) => [request.number, request.queue_us, request.prefill_us, request.kv_us, request.decode_us].join(' ');
-function requestRow(request) {
-  const item = make('li');
-  const details = make('details');
-  const summary = make('summary');
-  const bar = make('span', 'waterfall');
-  const words = [];
-  const facts = [];
-  for (const [name, field, label] of PHASES) {
-    const part = make('i', name);
-    const time = number(request[field]);
-    part.hidden = time <= 0;
-    part.style.flexGrow = String(time);
-    bar.append(part);
-    facts.push([label, millis(time)]);
-    if (time > 0) words.push(name + ' ' + millis(time));
-  }
-  bar.setAttribute('role', 'img');
-  bar.setAttribute('aria-label', words.join(', '));
-  const fine = request.outcome === 'ok';
-  summary.append(make('span', fine ? '' : 'state-bad', fine ? '#' + number(request.number) : text(request.outcome).replace(/_/g, ' ')), bar,
-    make('span', '', millis(timeOf(request))));
-  const list = make('dl');
-  const ended = request.ended_at > 0 ? new Date(1000 * request.ended_at).toLocaleTimeString() : '';
-  facts.push(['Prefill worker', text(request.prefill)], ['Decode worker', text(request.decode)], ['Tenant', text(request.tenant)],
-    ['Status', number(request.status) > 0 ? String(request.status) : ''], ['Attempts', number(request.attempts) > 1 ? String(request.attempts) : ''],
-    ['Streamed', request.stream ? 'yes' : 'no'], ['Ended', ended], ['Request id', text(request.request_id) || 'of the client']);
-  for (const [label, value] of facts) {
-    if (!value) continue;
-    const row = make('div');
-    row.append(make('dt', '', label), make('dd', '', value));
-    list.append(row);
-  }
-  details.append(summary, list);
-  item.append(details);
-  return { item, bar };
-}
-function showRequests() {
-  const known = new Map(); // Routers that share a port may give the same answer.
-  for (const router of answeredRequests.routers || []) {
-    for (const request of router.requests || []) known.set(keyOf(request), request);
-  }
-  const order = slowest ? (a, b) => waitOf(b) - waitOf(a) : (a, b) => number(b.ended_at) - number(a.ended_at) || number(b.number) - number(a.number);
-  const shown = [...known.values()].sort(order).slice(0, slowest ? SLOWEST_SHOWN_MAX : REQUESTS_SHOWN_MAX);
-  const longest = Math.max(...shown.map(timeOf), 1);
-  const list = $('requests');
-  let at = list.firstChild;
-  const keys = new Set();
-  for (const request of shown) {
-    const key = keyOf(request);
-    keys.add(key);
-    if (!requestRows.has(key)) requestRows.set(key, requestRow(request));
-    const row = requestRows.get(key);
-    const width = Math.max(100 * timeOf(request) / longest, 1).toFixed(1) + '%';
-    if (row.bar.style.width !== width) row.bar.style.width = width;
-    if (at === row.item) at = at.nextSibling;
-    else list.insertBefore(row.item, at);
-  }
-  while (at) {
-    const gone = at;
-    at = at.nextSibling;
-    gone.remove();
-  }
-  for (const key of requestRows.keys()) if (!keys.has(key)) requestRows.delete(key);
-  $('no-requests').hidden = shown.length > 0;
-}
-function showSlowest(on) {
-  slowest = on;
-  $('newest').setAttribute('aria-pressed', String(!on));
-  $('slowest').setAttribute('aria-pressed', String(on));
-  showRequests();
 }
 
 function showDetail() {
@@ -364,9 +265,10 @@ function showDetail() {
   detail.hidden = !process;
   if (!process) return;
   const load = process.load || {};
-  const facts = [['Name', process.name], ['Role', process.role], ['State', stateText(process)], ['For', duration(process.seconds_in_state)],
-    ['Address', process.url], ['Process id', String(number(process.pid))], ['Node', process.node], ['Restarts', String(number(process.restarts))],
-    ['Crashes', String(number(process.crashes))], ['Hangs', String(number(process.hangs))], ['Tokens queued', String(number(load.tokens_queued))],
+  const facts = [['Name', text(process.name) + roleNow(process)], ['Role', process.role], ['State', stateText(process)], ['For', duration(process.seconds_in_state)],
+    ['Address', process.url], ['Process id', String(number(process.pid))], ['Node', process.node],
+    ['Restarts', number(process.restarts) + ' (' + number(process.crashes) + ' after crashes, ' + number(process.hangs) + ' after hangs)'],
+    ['Tokens queued', String(number(load.tokens_queued))],
     ['Stands still', number(load.standstill_ms) + ' ms'], ['Last exit', process.last_exit]];
   for (const { from, to, seenBy, link } of links) {
     if (seenBy !== chosen) continue;
@@ -391,161 +293,6 @@ function choose(name) {
   drawWires();
 }
 
-// ---- Drawings
-
-const still = matchMedia('(prefers-reduced-motion: reduce)');
-let colors = {};
-function readColors() {
-  const style = getComputedStyle(document.documentElement);
-  for (const name of ['line', 'soft', 'prefill', 'decode', 'text']) colors[name] = style.getPropertyValue('--' + name).trim();
-}
-
-function sized(canvas) {
-  const scale = window.devicePixelRatio || 1;
-  const width = Math.round(canvas.clientWidth * scale);
-  const height = Math.round(canvas.clientHeight * scale);
-  if (canvas.width !== width || canvas.height !== height) {
-    canvas.width = width;
-    canvas.height = height;
-  }
-  const pen = canvas.getContext('2d');
-  pen.setTransform(scale, 0, 0, scale, 0, 0);
-  pen.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
-  return pen;
-}
-
-let places = []; // Ends of wires, read once per look: reading them makes the browser lay out.
-function placeWires() {
-  const origin = $('wires').getBoundingClientRect();
-  const boxes = new Map();
-  const boxOf = (name) => {
-    if (!boxes.has(name)) boxes.set(name, cards.has(name) ? cards.get(name).button.getBoundingClientRect() : null);
-    return boxes.get(name);
-  };
-  places = [];
-  for (const flow of flows.values()) {
-    const from = boxOf(flow.from);
-    const to = boxOf(flow.to);
-    if (!from || !to) continue;
-    const beside = to.left >= from.right;
-    places.push({ flow, beside,
-      x1: (beside ? from.right : (from.left + from.right) / 2) - origin.left, y1: (beside ? (from.top + from.bottom) / 2 : from.bottom) - origin.top,
-      x2: (beside ? to.left : (to.left + to.right) / 2) - origin.left, y2: (beside ? (to.top + to.bottom) / 2 : to.top) - origin.top });
-  }
-}
-
-// Many curves cost a browser without a GPU half a second. Then they are straight, whole, and drawn once per look, and links at rest are
-// left out.
-const MOVING_MAX = 60;
-const SHOWN_MAX = 300;
-let offset = 0;
-function drawWires() {
-  const pen = sized($('wires'));
-  const meant = ({ flow }) => chosen === null || flow.from === chosen || flow.to === chosen;
-  const isActive = ({ flow }) => flow.rate > 0 || flow.alive > 0;
-  const few = places.length <= SHOWN_MAX;
-  const shown = few ? places : places.filter((place) => meant(place) && (isActive(place) || chosen !== null));
-  const curved = shown.length <= SHOWN_MAX;
-  const dashed = shown.filter(isActive).length <= MOVING_MAX;
-  // One stroke for all wires of one look.
-  const groups = new Map();
-  for (const place of shown) {
-    const active = isActive(place);
-    const width = active ? Math.round(2 * Math.min(6, 1.5 + Math.log10(1 + place.flow.rate / 1e5))) / 2 : 1;
-    const key = (active ? 'a' : 'b') + (meant(place) ? '' : 'c') + width;
-    if (!groups.has(key)) groups.set(key, { active, width, faded: !meant(place), wires: [] });
-    groups.get(key).wires.push(place);
-  }
-  for (const { active, width, faded, wires } of groups.values()) {
-    pen.globalAlpha = faded ? 0.15 : active ? (curved ? 0.9 : 0.04 + 60 / shown.length) : 0.6;
-    pen.strokeStyle = active ? colors.prefill : colors.line;
-    pen.lineWidth = curved ? width : 1;
-    pen.setLineDash(active && dashed ? [7, 5] : []);
-    pen.lineDashOffset = -offset;
-    pen.beginPath();
-    for (const { beside, x1, y1, x2, y2 } of wires) {
-      pen.moveTo(x1, y1);
-      if (!curved) pen.lineTo(x2, y2);
-      else if (beside) pen.bezierCurveTo((x1 + x2) / 2, y1, (x1 + x2) / 2, y2, x2, y2);
-      else pen.bezierCurveTo(x1, (y1 + y2) / 2, x2, (y1 + y2) / 2, x2, y2);
-    }
-    pen.stroke();
-  }
-  pen.globalAlpha = 1;
-  return dashed && shown.some(isActive);
-}
-
-let frame = 0;
-let drawnAt = 0;
-function animate(now) {
-  frame = 0;
-  if (now - drawnAt >= 33) {
-    drawnAt = now;
-    offset = (offset + 1) % 12;
-    if (!drawWires()) return;
-  }
-  frame = requestAnimationFrame(animate);
-}
-function startWires() {
-  placeWires();
-  const moving = drawWires();
-  if (moving && frame === 0 && !still.matches && !document.hidden) frame = requestAnimationFrame(animate);
-}
-
-const CHARTS = [['ttft', 'Time to first token', millis], ['itl', 'Between tokens', millis], ['queue', 'Requests queued', (value) => value.toFixed(0)],
-  ['tokens', 'Tokens per second', (value) => value.toFixed(0)]];
-function chartOf(name, title) {
-  let chart = $('chart-' + name);
-  if (!chart) {
-    chart = make('figure', 'chart');
-    chart.id = 'chart-' + name;
-    const caption = make('figcaption');
-    caption.append(make('span', '', title), make('b'));
-    const canvas = make('canvas');
-    canvas.setAttribute('role', 'img');
-    chart.append(caption, canvas);
-    $('charts').append(chart);
-  }
-  return chart;
-}
-function showCharts() {
-  for (const [name, title, shown] of CHARTS) {
-    const chart = chartOf(name, title);
-    const points = series[name];
-    const values = points.filter((value) => value !== null);
-    const most = Math.max(...values, 0);
-    const last = values.length > 0 ? values[values.length - 1] : null;
-    const words = last === null ? 'no data yet' : shown(last) + ', max ' + shown(most);
-    setText(chart.querySelector('b'), words);
-    const canvas = chart.querySelector('canvas');
-    canvas.setAttribute('aria-label', title + ': ' + words);
-    const pen = sized(canvas);
-    const width = canvas.clientWidth;
-    const height = canvas.clientHeight;
-    pen.strokeStyle = colors.line;
-    pen.lineWidth = 1;
-    pen.beginPath();
-    pen.moveTo(0, height - 0.5);
-    pen.lineTo(width, height - 0.5);
-    pen.stroke();
-    if (most === 0) continue;
-    pen.strokeStyle = colors.prefill;
-    pen.lineWidth = 2;
-    pen.beginPath();
-    const step = width / (Math.max(points.length, 60) - 1);
-    let open = false;
-    points.forEach((value, index) => {
-      if (value === null) { open = false; return; }
-      const x = index * step;
-      const y = height - 3 - (value / most) * (height - 10);
-      if (open) pen.lineTo(x, y);
-      else { pen.moveTo(x - 3, y); pen.lineTo(x, y); }
-      open = true;
-    });
-    pen.stroke();
-  }
-}
-
 // ---- The clock
 
 function trouble(words) { setText($('trouble'), words); }
@@ -564,6 +311,7 @@ async function look() {
     series[name].push(value);
     if (series[name].length > POINTS_MAX) series[name].shift();
   }
+  chartsEnd = new Date();
   const waits = status.processes.filter((process) => !serves(process)).length;
   document.title = text(status.job) + ': ' + text(status.state);
   setText($('job'), text(status.job));
@@ -571,11 +319,12 @@ async function look() {
   setClass($('state'), 'pill' + (status.state !== 'ready' ? '' : waits > 0 ? ' bad' : ' good'));
   const models = status.models ? status.models.join(', ') : text(status.model);
   setText($('facts'), [models, text(status.url), status.processes.length + ' processes'].filter(Boolean).join(' · '));
-  showTiles(now);
-  showTopology(status.processes);
-  showRows(status.processes);
   answeredRequests = newRequests;
   showRequests();
+  showTiles(now);
+  showTopology(status.processes);
+  showFlows();
+  showRows(status.processes);
   showNews(explained);
   showDetail();
   showCharts();

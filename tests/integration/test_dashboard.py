@@ -16,7 +16,7 @@ def admin(job):
 
 
 def test_the_page_comes_whole_with_a_strict_policy(admin):
-    for path, kind, word in (("/", "text/html", "<main"), ("/dashboard.js", "text/javascript", "'use strict'"), ("/dashboard.css", "text/css", ":root")):
+    for path, kind, word in (("/", "text/html", "<main"), *((f"/dashboard{part}.js", "text/javascript", "'use strict'") for part in ("", "_words", "_requests", "_drawings")), ("/dashboard.css", "text/css", ":root")):
         reply = httpx.get(admin + path)
         assert reply.status_code == 200 and reply.headers["content-type"].startswith(kind) and word in reply.text
         policy = reply.headers["content-security-policy"]

@@ -321,3 +321,44 @@ def test_an_address_beyond_loopback_asks_for_its_key_and_keeps_it_out_of_the_add
             assert page.url == f"https://{address}/" and page.evaluate("Object.keys(localStorage).every((key) => !/key/.test(key))")
             shot(page, "with-key")
             context.close()
+
+
+def test_a_single_point_does_not_flatten_a_chart_and_axes_have_units_and_times(open_page, job):
+    points = [[20_000, 5_000, 1, 100]] * 200 + [[20_000, 5_000, 1, 100_000]] + [[None, None, 0, 120]] * 5 + [[30_000, 6_000, 1, 110]] * 50
+    page = open_page(job.admin, answers=answers([process("d", "decode")], points=points))
+    assert "max 100 k" in page.locator("#chart-tokens b").text_content()
+    assert page.evaluate("axisTop(series.tokens.filter((value) => value !== null), 100000)") < 1000
+    # Ink well above the bottom: the usual values are not flat.
+    ink = page.evaluate("""() => {
+      const canvas = document.querySelector('#chart-tokens canvas');
+      const scale = canvas.width / canvas.clientWidth;
+      const pixels = canvas.getContext('2d').getImageData(60 * scale, 15 * scale, canvas.width - 60 * scale, 85 * scale).data;
+      let count = 0;
+      for (let i = 3; i < pixels.length; i += 4) count += pixels[i] > 200 ? 1 : 0;
+      return count;
+    }""")
+    assert ink > 300
+    shot(page, "spike")
+
+
+def test_a_worker_that_changed_its_role_says_so_and_failures_are_counted(open_page, job):
+    shown = [process("decode-61", "prefill"), process("decode-0", "decode"), process("prefill-2", "prefill")]
+    ended = [request(1), request(2, prefill=400), request(3, outcome="worker_error", status=502), request(4, outcome="client_gone")]
+    page = open_page(job.admin, answers=answers(shown, requests=ended))
+    said = [card.locator("span").first.text_content() for card in page.locator(".card").all()]
+    assert sorted(said) == ["ready", "ready", "ready, now prefill"]
+    assert page.locator("#t-failed").text_content() == "1 of 4" and page.locator("#t-wait").text_content() == "23 / 403 ms"
+
+
+def test_links_pass_no_card(open_page, job):
+    """Each end of a link is at the inner edge of its card, and every other card is in another line."""
+    shown = [process(f"{role}-{i}", role) for role in ("prefill", "decode") for i in range(4)]
+    links = [{"name": f"decode-{d}", "engine_id": f"decode-{d}.n.1", "links": [{"peer": f"prefill-{p}.n.1", "transport": "tcp", "direction": "receives",
+                                                                               "state": "open", "bytes": 9} for p in range(4)]} for d in range(4)]
+    page = open_page(job.admin, answers=answers(shown, links))
+    until(page, "places.length === 16")
+    boxes = page.evaluate("""() => { const origin = document.querySelector('#wires').getBoundingClientRect();
+      return [...document.querySelectorAll('.card')].map((card) => card.getBoundingClientRect()).map((box) => [box.left - origin.left, box.right - origin.left]); }""")
+    for place in page.evaluate("places.map(({ x1, x2 }) => [x1, x2])"):
+        assert not any(left < place[1] - 1 and right > place[0] + 1 for left, right in boxes), "a card is between the ends of a link"
+    shot(page, "links")

@@ -8,7 +8,8 @@ namespace pdjob::launcher {
 namespace {
 
 TEST(Dashboard, IsThreeFiles) {
-  for (const char* path : {"/", "/dashboard.css", "/dashboard.js"}) {
+  for (const char* path : {"/", "/dashboard.css", "/dashboard.js", "/dashboard_words.js",
+                           "/dashboard_requests.js", "/dashboard_drawings.js"}) {
     const auto file = dashboard_file(path);
     ASSERT_TRUE(file) << path;
     EXPECT_FALSE(file->text.empty());
