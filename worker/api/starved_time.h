@@ -14,9 +14,12 @@ class StarvedTime {
  public:
   // A turn that is shorter is not looked into.
   static constexpr Duration kWorthALook = std::chrono::milliseconds(500);
+  // The first look at a turn comes earlier, unless the thread that looks had no core either.
+  static constexpr Duration kLookedAtInTime = 3 * kWorthALook;
 
   // `lasted`: the turn, until now. Asks `delays` of this process only if that is worth a look. What
-  // was waited before the first look at a turn is unknown, and does not count.
+  // was waited before the first look at a turn is unknown. It counts as nothing, but as all of that
+  // time if the first look is late: nobody has seen the turn stand still.
   Waits of(Duration lasted, const std::function<RunDelays()>& delays) {
     const bool new_turn = lasted < lasted_ || lasted_ < kWorthALook;
     lasted_ = lasted;
@@ -26,13 +29,16 @@ class StarvedTime {
     RunDelays now = delays();
     if (new_turn) {
       base_ = std::move(now);
-      return {};
+      unseen_ = lasted > kLookedAtInTime ? lasted : Duration::zero();
+      return {.longest = unseen_, .sum = unseen_};
     }
-    return waits_between(base_, now);
+    const Waits waits = waits_between(base_, now);
+    return {.longest = unseen_ + waits.longest, .sum = unseen_ + waits.sum};
   }
 
  private:
   Duration lasted_{};
+  Duration unseen_{};  // Of the turn, before a first look that was late.
   RunDelays base_;
 };
 

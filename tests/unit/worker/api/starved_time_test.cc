@@ -40,7 +40,16 @@ TEST_F(StarvedTimeTest, ANewTurnStartsAnew) {
 TEST_F(StarvedTimeTest, AfterAPauseATurnIsNewHoweverLongItLasts) {
   of(seconds(1), seconds(100));
   of(milliseconds(0), seconds(101));
-  EXPECT_EQ(of(seconds(2), seconds(102)), seconds(0));
+  EXPECT_EQ(of(seconds(1), seconds(102)), seconds(0));
+}
+
+// The thread that looks had no core either: the engine's turn has lasted 8 s, and nobody knows how
+// much of it was a wait.
+TEST_F(StarvedTimeTest, OfATurnWhoseFirstLookIsLateOnlyWhatFollowsCounts) {
+  EXPECT_EQ(of(seconds(8), seconds(100)), seconds(8));
+  EXPECT_EQ(of(seconds(9), seconds(100)), seconds(8));
+  EXPECT_EQ(of(seconds(12), seconds(101)), seconds(9));
+  EXPECT_EQ(of(seconds(1), seconds(101)), seconds(0)) << "another turn";
 }
 
 TEST_F(StarvedTimeTest, AShortTurnIsNotLookedInto) {
