@@ -19,6 +19,14 @@ function(pdjob_llama_units)
   set_target_properties(llama-common PROPERTIES SOURCES "${sources}" UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   # It has another meaning of a name that the others use.
   set_source_files_properties("${common}/json.cpp" TARGET_DIRECTORY llama-common PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # Only downloads use it.
+  get_target_property(links llama-common LINK_LIBRARIES)
+  list(REMOVE_ITEM links cpp-httplib)
+  set_target_properties(llama-common PROPERTIES LINK_LIBRARIES "${links}")
+  # After CMake's -O3, which is for kernels: these build graphs and read templates.
+  foreach(target llama llama-common)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O2>)
+  endforeach()
   add_library(llama-common-programs STATIC EXCLUDE_FROM_ALL ${own})
   target_link_libraries(llama-common-programs PRIVATE llama-common cpp-httplib)
   set_property(TARGET llama-common APPEND PROPERTY INTERFACE_LINK_LIBRARIES llama-common-programs)
