@@ -327,7 +327,7 @@ const char* sample_of(ApiKind kind) {
     case ApiKind::kChat:
       return R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"}]},
         {"role":"assistant","content":[{"type":"refusal","refusal":"a"},
-        {"type":"thinking","thinking":[{"text":"a"}]}],"tool_calls":[{"function":{"name":"f"}}]},
+        {"type":"thinking","thinking":"a"}],"tool_calls":[{"function":{"name":"f"}}]},
         {"role":"assistant","function_call":{"name":"f"}},{"role":"tool","content":"b"}],
         "tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{
         "mode":"auto","tools":[{"function":{"name":"f"}}]}},"stream":true,

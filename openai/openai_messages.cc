@@ -97,7 +97,7 @@ Content read_content(const Fields& message, const std::string& role) {
               *content);
     }
     std::string text;
-    message.text("content", text);
+    read_text(message.problem(), message.param("content"), *content, text);
     out.add(text);
     return out;
   }

@@ -29,7 +29,8 @@ struct JsonEnd {
 };
 
 void JsonEnd::read(std::string_view text) {
-  for (size_t at = 0; at < text.size(); ++at) {
+  // Deeper text is never an object here.
+  for (size_t at = 0; at < text.size() && depth <= limits::kJsonDepthMax; ++at) {
     if (in_string) {
       at = read_string(text, at);
     } else {
