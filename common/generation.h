@@ -22,6 +22,7 @@ struct SamplingParams {
   float presence_penalty = 0.0F;    // Over the output.
   float frequency_penalty = 0.0F;   // Over the output.
   std::vector<std::pair<Token, float>> logit_bias;
+  std::vector<Token> allowed_tokens;  // Empty: all.
   // Seed of this choice. Draws are keyed by (seed, position), so a continued stream equals an
   // uninterrupted one.
   uint64_t seed = 0;

@@ -39,15 +39,18 @@ inline constexpr size_t kJsonFieldsMax = 256;       // In an object that is read
 // A worker
 inline constexpr size_t kRequestsQueuedMax = 1024;  // Waiting in one worker; beyond: 503.
 inline constexpr size_t kSequencesMax = 256;        // Sequences of one engine.
-inline constexpr size_t kChoicesMax = 16;           // `n` of a request.
+inline constexpr size_t kChoicesMax = 128;          // `n` of a request.
+inline constexpr size_t kRequestChoicesMax = 4096;  // Over all prompts of a request.
 inline constexpr size_t kMessagesMax = 4096;        // In a chat.
 inline constexpr size_t kToolsMax = 128;            // In a chat.
 inline constexpr size_t kToolNameBytesMax = 64;
 inline constexpr size_t kToolDescriptionBytesMax = 4 * kKiB;
 inline constexpr size_t kToolCallIdBytesMax = 256;
 inline constexpr size_t kToolCallsMax = 32;  // In one message.
-inline constexpr size_t kPromptsMax = 256;   // In a completion.
-inline constexpr size_t kStopStringsMax = 16;
+inline constexpr size_t kPromptsMax = 2048;  // In a request.
+// Of one request, in the queue of an engine; the others wait for them.
+inline constexpr size_t kPromptsSubmittedMax = 64;
+inline constexpr size_t kStopStringsMax = 64;
 inline constexpr size_t kStopStringBytesMax = 1 * kKiB;
 inline constexpr size_t kStopTokensMax = 256;
 inline constexpr size_t kLogprobsMax = 20;
@@ -57,6 +60,7 @@ inline constexpr size_t kPromptLogprobsMax = 256 * kKiB;
 // Tokens in a step that has outputs of every token, beside one for each sequence.
 inline constexpr size_t kReadTokensPerStep = 64;
 inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr size_t kAllowedTokensMax = 1024;
 inline constexpr size_t kWeightVersionBytesMax = 256;  // A trainer's name of its weights.
 inline constexpr size_t kRidBytesMax = 256;            // A client's own name of a prompt.
 inline constexpr size_t kAbortNamesMax = 4096;         // Requests that one call may abort by name.

@@ -19,7 +19,7 @@ uint32_t chunk_of(const DecodeConfig& config) {
 
 DecodeWorker::DecodeWorker(const DecodeConfig& config, const worker::EngineSize& engine)
     : engine_(engine),
-      queue_("decode worker", config.requests_queued, engine.sequences),
+      queue_("decode worker", config.requests_queued),
       batcher_({.engine = engine,
                 .prompt_tokens_per_step = chunk_of(config),
                 .prompt_tokens_alone = kAlone * chunk_of(config),
@@ -58,7 +58,7 @@ void DecodeWorker::admit(Effects& effects) {
                                            .rows = next.prompt_tokens});
       fetches_[next.request] = {.request = next, .held = std::move(*held)};
     } else {
-      batcher_.start_prompt(next.request, *held, next.prompt_tokens, next.max_tokens);
+      batcher_.start_prompt(next, *held);
     }
   }
 }
@@ -129,8 +129,7 @@ void DecodeWorker::on(const worker::RowsFetched& event, Instant /*now*/, Effects
     admit(effects);
     return report_if_drained(effects);
   }
-  batcher_.start_decoding(event.request, fetch.held, fetch.request.prompt_tokens,
-                          fetch.request.max_tokens);
+  batcher_.start_decoding(fetch.request, fetch.held);
   effects.push_back(worker::SampleTail{.request = event.request, .choices = fetch.request.choices});
 }
 

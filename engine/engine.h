@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/generation.h"
@@ -85,13 +86,21 @@ struct ChatToolCall {
 struct ChatMessage {
   std::string role;
   std::string content;
-  std::vector<ChatToolCall> tool_calls = {};  // Of an assistant.
-  std::string tool_call_id = {};              // Of role "tool": the call that it answers.
+  std::string reasoning = {};                 // Of an assistant: its thoughts before the content.
+  std::vector<ChatToolCall> tool_calls = {};  // The same.
+  std::string tool_call_id = {};              // Of role "tool": the call that it answers, ...
+  std::string tool_name = {};                 // ... and the name of its tool, if known.
 };
 struct ChatTool {
   std::string name;
   std::string description;
   std::string parameters;  // A JSON schema.
+};
+// How a chat's template is filled, beside its messages and tools.
+struct ChatFilling {
+  std::vector<std::pair<std::string, std::string>> values = {};  // A name, and its value as JSON.
+  bool opens_turn = true;       // The assistant's turn is opened behind the messages.
+  bool continues_last = false;  // The prompt ends where the last message's content does.
 };
 
 // The text side of a model. Const and Thread-safe.
@@ -108,12 +117,12 @@ class Vocabulary {
   // An upper bound of a token's bytes. A text longer than n times this has more than n tokens, so a
   // caller can refuse it without tokenizing it, which takes microseconds per byte.
   virtual size_t piece_bytes_max() const = 0;
-  // Returns the prompt text of a conversation, made with the model's own template, with the
-  // assistant's turn opened. It tells the model to call `tools` in the form of
-  // grammar/tool_calls.h. Tokenize it with add_special and parse_special. Fails with
-  // kInvalidArgument if the template refuses these messages.
+  // Returns the prompt text of a conversation, made with the model's own template. It tells the
+  // model to call `tools` in the form of grammar/tool_calls.h. Tokenize it with add_special and
+  // parse_special. Fails with kInvalidArgument if the template refuses these messages.
   virtual Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
-                                                  std::span<const ChatTool> tools) const = 0;
+                                                  std::span<const ChatTool> tools,
+                                                  const ChatFilling& filling) const = 0;
   virtual bool is_end(Token token) const = 0;  // True for EOS, EOT, ...
   virtual std::span<const Token> end_tokens() const = 0;
   virtual bool is_control(Token token) const = 0;

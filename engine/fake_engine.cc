@@ -64,13 +64,19 @@ class FakeVocabulary final : public Vocabulary {
   size_t piece_bytes_max() const override { return kStartText.size(); }
 
   Result<std::string> apply_chat_template(std::span<const ChatMessage> messages,
-                                          std::span<const ChatTool> tools) const override {
+                                          std::span<const ChatTool> tools,
+                                          const ChatFilling& filling) const override {
     std::string prompt;
+    size_t end = 0;  // Of the last content.
     for (const ChatMessage& message : tools_as_text(messages, tools)) {
-      prompt.append(kStartText).append(message.role).append("\n");
-      prompt.append(message.content).append(kEndText).append("\n");
+      prompt.append(kStartText).append(message.role).append("\n").append(message.content);
+      end = prompt.size();
+      prompt.append(kEndText).append("\n");
     }
-    return prompt.append(kStartText).append("assistant\n");
+    if (filling.opens_turn) {
+      prompt.append(kStartText).append("assistant\n");
+    }
+    return filling.continues_last ? prompt.substr(0, end) : prompt;
   }
 
   bool is_end(Token token) const override { return token == kFakeEnd; }

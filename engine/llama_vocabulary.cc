@@ -13,6 +13,13 @@
 #include "engine/tool_prompt.h"
 
 namespace pdjob::engine {
+namespace {
+
+// Marks the end of a message that the output continues. Not a word of any client: the last one in
+// the prompt is the mark.
+constexpr std::string_view kContinued = "pdjob_continued_here";
+
+}  // namespace
 
 LlamaVocabulary::LlamaVocabulary(const llama_model* model)
     : vocab_(llama_model_get_vocab(model)),
@@ -30,7 +37,10 @@ LlamaVocabulary::LlamaVocabulary(const llama_model* model)
   } catch (const std::exception& thrown) {
     template_error_ = thrown.what();
   }
-  template_knows_tools_ = templates_ != nullptr && find_out_whether_template_knows_tools();
+  if (templates_ != nullptr) {
+    path_ = find_out_path();
+    template_knows_tools_ = find_out_whether_template_knows_tools();
+  }
 }
 
 LlamaVocabulary::~LlamaVocabulary() = default;
@@ -79,10 +89,14 @@ std::string LlamaVocabulary::piece(Token token, bool render_special) const {
 
 // Throws what the library throws.
 std::string LlamaVocabulary::render(std::span<const ChatMessage> messages,
-                                    std::span<const ChatTool> tools) const {
+                                    std::span<const ChatTool> tools, const ChatFilling& filling,
+                                    Path path) const {
   common_chat_templates_inputs inputs;
   inputs.use_jinja = true;
-  inputs.add_generation_prompt = true;
+  inputs.add_generation_prompt = filling.opens_turn;
+  for (const auto& [name, value] : filling.values) {
+    inputs.chat_template_kwargs[name] = value;
+  }
   // Without this, the template writes BOS and the tokenizer adds it again.
   inputs.add_bos = llama_vocab_get_add_bos(vocab_);
   inputs.add_eos = llama_vocab_get_add_eos(vocab_);
@@ -90,7 +104,9 @@ std::string LlamaVocabulary::render(std::span<const ChatMessage> messages,
     common_chat_msg& out = inputs.messages.emplace_back();
     out.role = message.role;
     out.content = message.content;
+    out.reasoning_content = message.reasoning;
     out.tool_call_id = message.tool_call_id;
+    out.tool_name = message.tool_name;
     for (const ChatToolCall& call : message.tool_calls) {
       out.tool_calls.push_back({.name = call.name, .arguments = call.arguments, .id = call.id});
     }
@@ -101,8 +117,32 @@ std::string LlamaVocabulary::render(std::span<const ChatMessage> messages,
   }
   // Otherwise the library would make a grammar of the tools. Its own compiler of schemas is not
   // safe with a client's schema; engine/grammar is.
-  inputs.force_pure_content = !tools.empty();
+  inputs.force_pure_content = !tools.empty() || path == Path::kTemplate;
   return common_chat_templates_apply(templates_.get(), inputs).prompt;
+}
+
+// Compares prompts of conversations that have all that a message may have, beside calls.
+LlamaVocabulary::Path LlamaVocabulary::find_out_path() const {
+  const ChatMessage question = {.role = "user", .content = "pdjob_question"};
+  const std::vector<std::vector<ChatMessage>> chats = {
+      {question},
+      {{.role = "system", .content = "pdjob_system"}, question},
+      {{.role = "developer", .content = "pdjob_system"},
+       question,
+       {.role = "assistant", .content = "pdjob_answer", .reasoning = "pdjob_thought"},
+       question},
+  };
+  const auto prompt_of = [this](const std::vector<ChatMessage>& chat, Path path) {
+    try {
+      return render(chat, {}, {}, path);
+    } catch (const std::exception& thrown) {
+      return std::string("refused: ") + thrown.what();
+    }
+  };
+  const bool same = std::ranges::all_of(chats, [&](const std::vector<ChatMessage>& chat) {
+    return prompt_of(chat, Path::kTemplate) == prompt_of(chat, Path::kAnalysis);
+  });
+  return same ? Path::kTemplate : Path::kAnalysis;
 }
 
 bool LlamaVocabulary::find_out_whether_template_knows_tools() const {
@@ -120,7 +160,7 @@ bool LlamaVocabulary::find_out_whether_template_knows_tools() const {
   std::string begin(kCallOpen);
   begin.append(kCallName).append(name).append(kCallArguments).append("{");
   try {
-    const std::string prompt = render(messages, tools);
+    const std::string prompt = render(messages, tools, {}, path_);
     return std::ranges::all_of(
         std::array<std::string_view, 5>{"pdjob_description", "pdjob_property", "pdjob_result",
                                         begin, kCallClose},
@@ -131,13 +171,32 @@ bool LlamaVocabulary::find_out_whether_template_knows_tools() const {
 }
 
 Result<std::string> LlamaVocabulary::apply_chat_template(std::span<const ChatMessage> messages,
-                                                         std::span<const ChatTool> tools) const {
+                                                         std::span<const ChatTool> tools,
+                                                         const ChatFilling& filling) const {
   if (templates_ == nullptr) {
     return Error{ErrorCode::kUnsupported, "the model's chat template: " + template_error_};
   }
   try {
-    return template_knows_tools_ ? render(messages, tools)
-                                 : render(tools_as_text(messages, tools), {});
+    std::vector<ChatMessage> chat = template_knows_tools_
+                                        ? std::vector(messages.begin(), messages.end())
+                                        : tools_as_text(messages, tools);
+    if (!template_knows_tools_) {
+      tools = {};
+    }
+    if (filling.continues_last) {
+      chat.back().content += kContinued;
+    }
+    std::string prompt = render(chat, tools, filling, path_);
+    if (filling.continues_last) {
+      const size_t end = prompt.rfind(kContinued);
+      if (end == std::string::npos) {
+        return Error{ErrorCode::kInvalidArgument,
+                     "the model's chat template does not write the last message, so it cannot be "
+                     "continued"};
+      }
+      prompt.resize(end);
+    }
+    return prompt;
   } catch (const std::exception& thrown) {
     // Templates refuse messages that their model was not trained on, such as a second system
     // message.

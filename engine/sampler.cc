@@ -120,11 +120,14 @@ class TokenSampler final : public Sampler {
     return params_.repetition_penalty != 1.0F || params_.presence_penalty != 0.0F ||
            params_.frequency_penalty != 0.0F;
   }
-  bool has_adjustments() const { return has_penalties() || !params_.logit_bias.empty(); }
+  bool has_adjustments() const {
+    return has_penalties() || !params_.logit_bias.empty() || !params_.allowed_tokens.empty();
+  }
   // Creates the table of counts with the first token. It is as large as the vocabulary, so waiting
   // requests must not hold one.
   void count_from_now_on();
   void adjust();
+  void keep_allowed();
   void penalize();
   Result<Token> choose(std::span<const float> logits);
   Result<Token> choose_going_on(std::span<const float> logits);
@@ -147,7 +150,7 @@ class TokenSampler final : public Sampler {
   // Buffers, reused from token to token.
   std::vector<float> adjusted_;
   std::span<const float> chosen_from_;  // Those of the newest choice: the caller's, or adjusted_.
-  std::vector<float> held_back_;        // The logits of enders_.
+  std::vector<float> held_back_;        // The logits of some tokens.
   std::vector<Candidate> candidates_;
   std::vector<Candidate> nucleus_;
 };
@@ -221,11 +224,25 @@ Result<GeneratedToken> TokenSampler::sample(std::span<const float> logits) {
 }
 
 void TokenSampler::adjust() {
+  if (!params_.allowed_tokens.empty()) {
+    keep_allowed();
+  }
   for (const auto& [token, bias] : params_.logit_bias) {
     adjusted_[token] += bias;
   }
   if (has_penalties()) {
     penalize();
+  }
+}
+
+void TokenSampler::keep_allowed() {
+  held_back_.clear();
+  for (const Token token : params_.allowed_tokens) {
+    held_back_.push_back(adjusted_[token]);
+  }
+  std::ranges::fill(adjusted_, -INFINITY);
+  for (size_t i = 0; i < held_back_.size(); ++i) {
+    adjusted_[params_.allowed_tokens[i]] = held_back_[i];
   }
 }
 
@@ -324,7 +341,7 @@ Token TokenSampler::draw(std::span<const float> logits, Token most_likely, uint6
   return most_likely;  // Reached only through rounding.
 }
 
-// Keeps the smallest set of most likely candidates that has probability top_p.
+// Keeps the smallest set of most likely candidates that has probability top_p, at least one.
 void TokenSampler::keep_top_p() {
   const double total = total_weight(candidates_);
   // Candidates below this weight add up to less than 1 - top_p, so all of them can go. Few are left
@@ -364,8 +381,8 @@ Status check_params(const SamplingParams& params, uint32_t vocabulary) {
   if (!(params.temperature >= 0 && params.temperature <= FLT_MAX)) {
     return invalid("temperature must be at least 0");
   }
-  if (!(params.top_p > 0 && params.top_p <= 1)) {
-    return invalid("top_p must be above 0 and at most 1");
+  if (!(params.top_p >= 0 && params.top_p <= 1)) {
+    return invalid("top_p must be 0 .. 1");
   }
   if (!(params.min_p >= 0 && params.min_p <= 1)) {
     return invalid("min_p must be 0 .. 1");
@@ -388,6 +405,11 @@ Status check_params(const SamplingParams& params, uint32_t vocabulary) {
   for (const auto& [token, bias] : params.logit_bias) {
     if (token < 0 || static_cast<uint32_t>(token) >= vocabulary || !std::isfinite(bias)) {
       return invalid("logit_bias: no such token, or not a number: " + std::to_string(token));
+    }
+  }
+  for (const Token token : params.allowed_tokens) {
+    if (token < 0 || static_cast<uint32_t>(token) >= vocabulary) {
+      return invalid("allowed_token_ids: no such token: " + std::to_string(token));
     }
   }
   return ok();

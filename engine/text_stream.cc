@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace pdjob::engine {
 namespace {
@@ -68,12 +69,14 @@ struct Match {
   size_t end = 0;
 };
 
-// The stop string that ends first in the text. If several end there, the one that begins first
-// wins. So the result does not depend on how the text was split into tokens.
-std::optional<Match> find_stop(std::string_view text, const std::vector<std::string>& stops) {
+// The stop string that ends first in the text, behind its first `passed` bytes. If several end
+// there, the one that begins first wins. So the result does not depend on how the text was split
+// into tokens.
+std::optional<Match> find_stop(std::string_view text, size_t passed,
+                               const std::vector<std::string>& stops) {
   std::optional<Match> found;
   for (const std::string& stop : stops) {
-    const size_t begin = text.find(stop);
+    const size_t begin = text.find(stop, passed < stop.size() ? 0 : passed - stop.size() + 1);
     if (begin == std::string_view::npos) {
       continue;
     }
@@ -103,20 +106,24 @@ size_t possible_stop(std::string_view text, const std::vector<std::string>& stop
 
 }  // namespace
 
-TextStream::TextStream(const StopParams& stop)
-    : stops_(stop.strings), include_stop_(stop.include_stop_string) {
-  std::erase(stops_, "");
+TextStream::TextStream(const StopParams& stop) : include_stop_(stop.include_stop_string) {
+  std::vector<std::string> stops = stop.strings;
+  std::erase(stops, "");
+  stops_ = std::make_shared<const std::vector<std::string>>(std::move(stops));
 }
 
-bool TextStream::push(std::string_view piece, std::string& out) {
+bool TextStream::push(std::string_view piece, std::string& out, Stops stops) {
   held_ += piece;
-  if (const auto stop = find_stop(held_, stops_)) {
+  passed_ = stops == Stops::kPass ? held_.size() : passed_;
+  if (const auto stop = find_stop(held_, passed_, *stops_)) {
     stop_ = held_.substr(stop->begin, stop->end - stop->begin);
     append_all(std::string_view(held_).substr(0, include_stop_ ? stop->end : stop->begin), out);
     held_.clear();
     return true;
   }
-  held_.erase(0, append_characters(held_, possible_stop(held_, stops_), out));
+  const size_t shown = append_characters(held_, possible_stop(held_, *stops_), out);
+  held_.erase(0, shown);
+  passed_ -= std::min(passed_, shown);
   return false;
 }
 

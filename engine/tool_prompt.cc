@@ -61,7 +61,8 @@ std::vector<ChatMessage> tools_as_text(std::span<const ChatMessage> messages,
   for (const ChatMessage& message : messages) {
     const bool result = message.role == "tool";
     if (!result) {
-      out.push_back({.role = message.role, .content = written(message)});
+      out.push_back(
+          {.role = message.role, .content = written(message), .reasoning = message.reasoning});
     } else {
       const std::string text = "<tool_response>\n" + message.content + "\n</tool_response>";
       if (after_result) {

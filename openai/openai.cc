@@ -9,6 +9,7 @@
 #include "common/limits.h"
 #include "openai/openai_embedding.h"
 #include "openai/openai_fields.h"
+#include "openai/openai_messages.h"
 #include "openai/openai_prompt.h"
 #include "openai/openai_sampling.h"
 #include "openai/sglang_request.h"
@@ -24,8 +25,7 @@ namespace dom = simdjson::dom;
 void refuse_unsupported(const Fields& fields, ApiKind kind) {
   static constexpr const char* kUnsupported[] = {
       // clang-format off
-      "allowed_token_ids", "audio", "bad_words", "chat_template", "chat_template_kwargs",
-      "continue_final_message", "documents", "functions", "guided_choice", "guided_regex",
+      "audio", "bad_words", "chat_template", "documents", "guided_choice", "guided_regex",
       "logits_processors", "prompt_embeds", "prompt_logprobs", "structural_tag", "suffix",
       "truncate_prompt_tokens", "use_beam_search", "web_search_options",
       // clang-format on
@@ -33,7 +33,12 @@ void refuse_unsupported(const Fields& fields, ApiKind kind) {
   for (const char* name : kUnsupported) {
     fields.unsupported(name);
   }
-  fields.only("add_generation_prompt", true);
+  if (kind != ApiKind::kChat) {
+    for (const char* name : {"chat_template_kwargs", "continue_final_message", "functions"}) {
+      fields.unsupported(name);
+    }
+    fields.only("add_generation_prompt", true);
+  }
   // A chat's template writes its special tokens itself.
   fields.only("add_special_tokens", kind == ApiKind::kCompletion);
 }
@@ -122,12 +127,10 @@ void read_structure(const Fields& fields, SamplingParams& sampling) {
 // --- The rest
 
 void read_length(const Fields& fields, ApiRequest& request) {
-  StopParams& stop = request.stop;
+  request.fills_context = request.kind == ApiKind::kChat;
   // 0: the prompt comes back, and nothing else.
-  const bool old_name =
-      fields.integer("max_tokens", {request.echo ? 0 : 1, kTokenMax}, stop.max_tokens);
-  const bool new_name = fields.integer("max_completion_tokens", {1, kTokenMax}, stop.max_tokens);
-  request.fills_context = request.kind == ApiKind::kChat && !old_name && !new_name;
+  read_max_tokens(fields, "max_tokens", request.echo ? 0 : 1, request);
+  read_max_tokens(fields, "max_completion_tokens", 1, request);
   read_min_tokens(fields, "min_tokens", "max_tokens", request);
 }
 
@@ -149,7 +152,7 @@ void read_reply_form(const Fields& fields, ApiRequest& request) {
 }
 
 void read_choices(const Fields& fields, ApiRequest& request) {
-  fields.integer("n", {1, limits::kChoicesMax}, request.choices);
+  read_choice_count(fields, request);
   uint32_t best_of = request.choices;
   fields.integer("best_of", {1, limits::kChoicesMax}, best_of);
   if (best_of != request.choices) {
@@ -194,7 +197,7 @@ void read_bootstrap(const Fields& fields, ApiRequest& request) {
 
 void read_resumed(const Fields& fields, ApiRequest& request) {
   const std::string list = "pdjob_resume";
-  const auto choices = fields.list(list, limits::kChoicesMax * limits::kPromptsMax);
+  const auto choices = fields.list(list, limits::kRequestChoicesMax);
   if (!choices) {
     return;
   }
@@ -279,6 +282,7 @@ void read_resumed_weights(const Fields& fields, ApiRequest& request) {
 void read_openai_request(const Fields& fields, ApiRequest& request) {
   if (request.kind == ApiKind::kChat) {
     read_messages(fields, request);
+    read_template(fields, request);
   } else {
     read_prompts(fields, "prompt", request);
   }
@@ -322,8 +326,12 @@ const char* sample_of(ApiKind kind) {
   switch (kind) {
     case ApiKind::kChat:
       return R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"}]},
-        {"role":"assistant","tool_calls":[{"function":{"name":"f"}}]},{"role":"tool","content":"b"}],
-        "tools":[{"function":{"name":"f"}}],"tool_choice":{"function":{"name":"f"}},"stream":true,
+        {"role":"assistant","content":[{"type":"refusal","refusal":"a"},
+        {"type":"thinking","thinking":"a"}],"tool_calls":[{"function":{"name":"f"}}]},
+        {"role":"assistant","function_call":{"name":"f"}},{"role":"tool","content":"b"}],
+        "tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{
+        "mode":"auto","tools":[{"function":{"name":"f"}}]}},"stream":true,
+        "chat_template_kwargs":{},
         "stream_options":{},"response_format":{"type":"json_schema","json_schema":{"schema":{}}},
         "structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
         "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
@@ -345,13 +353,27 @@ const char* sample_of(ApiKind kind) {
   return "{}";
 }
 
+// The sample, and others with the fields that it excludes.
+std::vector<const char*> samples_of(ApiKind kind) {
+  if (kind != ApiKind::kChat) {
+    return {sample_of(kind)};
+  }
+  return {sample_of(kind),
+          R"({"messages":[{"role":"user","content":"a"}],"tools":[{"function":{"name":"f"}}],
+        "tool_choice":{"function":{"name":"f"}}})",
+          R"({"messages":[{"role":"user","content":"a"}],"functions":[{"name":"f"}],
+        "function_call":{"name":"f"}})"};
+}
+
 }  // namespace
 
 std::vector<KnownField> known_fields(ApiKind kind) {
   std::vector<KnownField> known;
-  ApiRequest request{.kind = kind};
-  read_object(
-      sample_of(kind), [&request](const Fields& fields) { read_request(fields, request); }, &known);
+  for (const char* sample : samples_of(kind)) {
+    ApiRequest request{.kind = kind};
+    read_object(
+        sample, [&request](const Fields& fields) { read_request(fields, request); }, &known);
+  }
   return known;
 }
 

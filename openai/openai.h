@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -73,8 +74,17 @@ struct ApiToolCall {
 struct ApiMessage {
   std::string role;
   std::string content;
-  std::vector<ApiToolCall> tool_calls = {};  // Of an assistant.
-  std::string tool_call_id = {};             // Of role "tool".
+  std::string reasoning = {};                // Of an assistant: its thoughts before the content.
+  std::vector<ApiToolCall> tool_calls = {};  // The same.
+  std::string tool_call_id = {};             // Of role "tool": the call that it answers, ...
+  std::string tool_name = {};                // ... and the name of its tool, if known.
+};
+
+// How a chat's template is filled.
+struct ApiTemplate {
+  std::vector<std::pair<std::string, std::string>> values = {};  // A name, and its value as JSON.
+  bool opens_turn = true;       // The assistant's turn is opened behind the messages.
+  bool continues_last = false;  // The output goes on with the last message.
 };
 
 // A function that the model may call.
@@ -94,13 +104,15 @@ struct WeightSpan {
 
 struct ApiRequest {
   ApiKind kind = ApiKind::kCompletion;
-  std::string model;                 // Empty: the only model.
-  std::vector<ApiMessage> messages;  // Chat.
-  std::vector<ApiTool> tools;        // Chat; empty: the model calls none.
-  std::optional<size_t> named_tool;  // The only one that it may call.
+  std::string model;                   // Empty: the only model.
+  std::vector<ApiMessage> messages;    // Chat.
+  ApiTemplate chat_template;           // Chat.
+  std::vector<ApiTool> tools;          // Chat; empty: the model calls none.
+  std::vector<size_t> callable_tools;  // Those that it may call; empty: all.
   bool must_call_tool = false;
-  bool parallel_tool_calls = true;                // It may make several calls.
-  std::vector<std::string> prompts;               // Completions, as text ...
+  bool legacy_functions = false;     // The tools came as `functions`, and so do calls of them.
+  bool parallel_tool_calls = true;   // It may make several calls.
+  std::vector<std::string> prompts;  // Completions, as text ...
   std::vector<std::vector<Token>> token_prompts;  // ... or as token ids; one of the two is filled.
   SamplingParams sampling;
   bool seeded = false;  // The client gave a seed.
@@ -112,8 +124,10 @@ struct ApiRequest {
   uint32_t dimensions = 0;  // Keep only so many of each embedding; 0: all.
   bool base64 = false;      // The form of embeddings in the reply; false: a list of numbers.
   bool echo = false;
+  // Only for kSglang: logprobs of the prompt's tokens behind this one are asked, too.
+  std::optional<uint32_t> logprob_start;
   // Logprobs of the prompt's tokens are asked, too.
-  bool scores_prompt() const { return echo && sampling.logprobs >= 0; }
+  bool scores_prompt() const { return (echo && sampling.logprobs >= 0) || logprob_start; }
   bool stream = false;
   bool include_usage = false;
   bool return_token_ids = false;

@@ -284,6 +284,16 @@ std::optional<Fields> Fields::object(std::string_view name) const {
   return Fields(inner, param(name) + ".", problem_);
 }
 
+std::vector<std::pair<std::string_view, dom::element>> Fields::members() const {
+  std::vector<std::pair<std::string_view, dom::element>> members;
+  if (object_) {
+    for (const auto [name, value] : *object_) {
+      members.emplace_back(name, value);
+    }
+  }
+  return members;
+}
+
 void Fields::boolean(std::string_view name, bool& out) const {
   note(name, "true or false");
   const auto value = value_of(name);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/generation.h"
@@ -84,6 +85,8 @@ class Fields {
   bool is_null(std::string_view name) const;
   std::optional<simdjson::dom::array> list(std::string_view name, size_t elements_max) const;
   std::optional<Fields> object(std::string_view name) const;
+  // All of them, whatever their names are.
+  std::vector<std::pair<std::string_view, simdjson::dom::element>> members() const;
 
   // Refuses the field if it asks for something.
   void unsupported(std::string_view name) const;

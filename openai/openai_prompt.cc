@@ -15,75 +15,6 @@ namespace dom = simdjson::dom;
 
 constexpr const char* kNoParameters = R"({"type":"object","properties":{}})";
 
-void read_tool_calls(const Fields& message, ApiMessage& out);
-
-void read_content_part(Problem& problem, const std::string& param, dom::element part,
-                       std::string& out) {
-  dom::object object;
-  if (part.get(object) != simdjson::SUCCESS) {
-    return must_be(problem, param, "an object", part);
-  }
-  const Fields fields(object, param + ".", problem);
-  std::string type;
-  fields.text("type", type);
-  if (type != "text") {
-    return refuse(problem, param, "must be of type \"text\", got " + excerpt(type));
-  }
-  if (const auto value = fields.find("text")) {
-    return read_text(problem, param + ".text", *value, out);
-  }
-  refuse(problem, param + ".text", "is missing");
-}
-
-void read_content(const Fields& message, const std::string& role, std::string& out) {
-  Problem& problem = message.problem();
-  const std::string param = message.param("content");
-  const auto content = message.find("content");
-  if (!content) {
-    if (role != "assistant") {
-      refuse(problem, param, "must be a string or a list of text parts");
-    }
-    return;
-  }
-  dom::array parts;
-  if (content->get(parts) != simdjson::SUCCESS) {
-    if (!content->is_string()) {
-      return must_be(problem, param, "a string or a list of text parts", *content);
-    }
-    return read_text(problem, param, *content, out);
-  }
-  size_t index = 0;
-  for (const dom::element part : parts) {
-    std::string text;
-    read_content_part(problem, element_name(param, index), part, text);
-    if (problem) {
-      return;
-    }
-    // As vLLM does for templates that support only text.
-    out += (index > 0 ? "\n" : "") + text;
-    ++index;
-  }
-}
-
-void read_message(Problem& problem, const std::string& param, dom::element value, ApiMessage& out) {
-  dom::object object;
-  if (value.get(object) != simdjson::SUCCESS) {
-    return must_be(problem, param, "an object", value);
-  }
-  const Fields message(object, param + ".", problem);
-  message.text("role", out.role);
-  static constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
-  if (std::find(std::begin(kRoles), std::end(kRoles), out.role) == std::end(kRoles)) {
-    return message.wrong("role", "must be one of system, developer, user, assistant, tool, got " +
-                                     excerpt(out.role));
-  }
-  for (const char* name : {"function_call", "audio"}) {
-    message.unsupported(name);
-  }
-  read_content(message, out.role, out.content);
-  read_tool_calls(message, out);
-}
-
 // What OpenAI allows, so that a name needs no escape anywhere.
 bool is_tool_name(std::string_view name) {
   return !name.empty() && name.size() <= limits::kToolNameBytesMax &&
@@ -93,6 +24,8 @@ bool is_tool_name(std::string_view name) {
          });
 }
 
+}  // namespace
+
 void read_tool_name(const Fields& function, std::string& out) {
   function.text("name", out);
   if (!is_tool_name(out)) {
@@ -101,7 +34,6 @@ void read_tool_name(const Fields& function, std::string& out) {
   }
 }
 
-// The object `function` of a tool, a call or a choice.
 std::optional<Fields> read_function(const Fields& fields) {
   std::string type = "function";
   fields.text("type", type);
@@ -115,7 +47,6 @@ std::optional<Fields> read_function(const Fields& fields) {
   return function;
 }
 
-// Passes each object of a list to `read`, until there is a problem.
 void read_objects(const Fields& fields, const char* name, size_t most,
                   const std::function<void(const Fields&)>& read) {
   const auto list = fields.list(name, most);
@@ -136,34 +67,7 @@ void read_objects(const Fields& fields, const char* name, size_t most,
   }
 }
 
-void read_id(const Fields& fields, const char* name, std::string& out) {
-  fields.text(name, out);
-  if (out.size() > limits::kToolCallIdBytesMax) {
-    fields.wrong(name, "must have at most " + std::to_string(limits::kToolCallIdBytesMax) +
-                           " bytes, got " + std::to_string(out.size()));
-  }
-}
-
-void read_tool_calls(const Fields& message, ApiMessage& out) {
-  if (out.role == "tool") {
-    return read_id(message, "tool_call_id", out.tool_call_id);
-  }
-  const auto calls = message.find("tool_calls");
-  if (!calls || !asks_for_something(*calls)) {
-    return;
-  }
-  if (out.role != "assistant") {
-    return message.wrong("tool_calls", "must only be given in messages of an assistant");
-  }
-  read_objects(message, "tool_calls", limits::kToolsMax, [&out](const Fields& fields) {
-    ApiToolCall& call = out.tool_calls.emplace_back();
-    read_id(fields, "id", call.id);
-    if (const auto function = read_function(fields)) {
-      read_tool_name(*function, call.name);
-      function->text("arguments", call.arguments);
-    }
-  });
-}
+namespace {
 
 void read_parameters(const Fields& function, std::string& out) {
   const auto parameters = function.find("parameters");
@@ -179,12 +83,11 @@ void read_parameters(const Fields& function, std::string& out) {
   out = simdjson::minify(*parameters);
 }
 
-void read_tool(const Fields& fields, ApiRequest& request) {
-  ApiTool tool;
-  const auto function = read_function(fields);
+void read_tool(const std::optional<Fields>& function, ApiRequest& request) {
   if (!function) {
     return;
   }
+  ApiTool tool;
   read_tool_name(*function, tool.name);
   function->text("description", tool.description);
   if (tool.description.size() > limits::kToolDescriptionBytesMax) {
@@ -199,6 +102,37 @@ void read_tool(const Fields& fields, ApiRequest& request) {
     function->wrong("name", "must differ from the other tools' names, got " + excerpt(tool.name));
   }
   request.tools.push_back(std::move(tool));
+}
+
+// The place of the tool that `function` names, or a problem.
+std::optional<size_t> read_named_tool(const Fields& function, const ApiRequest& request) {
+  std::string name;
+  function.text("name", name);
+  const auto found = std::ranges::find(request.tools, name, &ApiTool::name);
+  if (found == request.tools.end()) {
+    function.wrong("name", "must be the name of a tool, got " + excerpt(name));
+    return std::nullopt;
+  }
+  return static_cast<size_t>(found - request.tools.begin());
+}
+
+// OpenAI's {"type": "allowed_tools"}: the model knows all tools, and may call some of them.
+void read_allowed_tools(const Fields& allowed, ApiRequest& request) {
+  std::string mode;
+  allowed.text("mode", mode);
+  if (mode != "auto" && mode != "required") {
+    return allowed.wrong("mode", "must be one of auto, required, got " + excerpt(mode));
+  }
+  request.must_call_tool = mode == "required";
+  read_objects(allowed, "tools", limits::kToolsMax, [&request](const Fields& tool) {
+    const auto function = read_function(tool);
+    if (const auto place = function ? read_named_tool(*function, request) : std::nullopt) {
+      request.callable_tools.push_back(*place);
+    }
+  });
+  if (request.callable_tools.empty()) {
+    allowed.wrong("tools", "must name at least one tool");
+  }
 }
 
 void read_tool_choice(const Fields& fields, ApiRequest& request) {
@@ -216,18 +150,50 @@ void read_tool_choice(const Fields& fields, ApiRequest& request) {
   }
   if (!choice->is_object()) {
     return must_be(fields.problem(), "tool_choice",
-                   "\"none\", \"auto\", \"required\" or a function", *choice);
+                   "\"none\", \"auto\", \"required\", a function or allowed tools", *choice);
   }
-  std::string name;
   const auto object = fields.object("tool_choice");
-  if (const auto function = object ? read_function(*object) : std::nullopt) {
-    function->text("name", name);
-    const auto found = std::ranges::find(request.tools, name, &ApiTool::name);
-    if (found == request.tools.end()) {
-      return function->wrong("name", "must be the name of a tool, got " + excerpt(name));
-    }
-    request.named_tool = static_cast<size_t>(found - request.tools.begin());
+  if (const auto allowed = object ? object->object("allowed_tools") : std::nullopt) {
+    return read_allowed_tools(*allowed, request);
   }
+  const auto function = object ? read_function(*object) : std::nullopt;
+  if (const auto place = function ? read_named_tool(*function, request) : std::nullopt) {
+    request.callable_tools = {*place};
+    request.parallel_tool_calls = false;
+  }
+}
+
+bool is_none(const Fields& fields, const char* name) {
+  const auto choice = fields.find(name);
+  std::string_view word;
+  return choice && choice->get(word) == simdjson::SUCCESS && word == "none";
+}
+
+// OpenAI's names before tools: `functions` and `function_call`. A reply has at most one call.
+void read_functions(const Fields& fields, ApiRequest& request) {
+  const auto choice = fields.find("function_call");
+  if (is_none(fields, "function_call")) {
+    return;
+  }
+  read_objects(fields, "functions", limits::kToolsMax,
+               [&request](const Fields& function) { read_tool(function, request); });
+  std::string_view word;
+  if (choice && (choice->get(word) != simdjson::SUCCESS || word != "auto")) {
+    if (request.tools.empty()) {
+      return fields.wrong("function_call", "must only be given with functions");
+    }
+    if (!choice->is_object()) {
+      return must_be(fields.problem(), "function_call", "\"none\", \"auto\" or a function",
+                     *choice);
+    }
+    const auto function = fields.object("function_call");
+    if (const auto place = function ? read_named_tool(*function, request) : std::nullopt) {
+      request.must_call_tool = true;
+      request.callable_tools = {*place};
+    }
+  }
+  request.legacy_functions = !request.tools.empty();
+  request.parallel_tool_calls &= !request.legacy_functions;
 }
 
 void read_token_prompt(Problem& problem, const std::string& param, dom::array tokens,
@@ -269,29 +235,19 @@ void read_prompt_list(Problem& problem, const char* name, dom::array list, ApiRe
 
 }  // namespace
 
-void read_messages(const Fields& fields, ApiRequest& request) {
-  const auto messages = fields.list("messages", limits::kMessagesMax);
-  if (!messages || messages->size() == 0) {
-    return fields.wrong("messages", "must be a list of at least one message");
-  }
-  request.messages.reserve(messages->size());
-  for (const dom::element value : *messages) {
-    const std::string param = element_name("messages", request.messages.size());
-    read_message(fields.problem(), param, value, request.messages.emplace_back());
-    if (fields.problem()) {
-      return;
-    }
-  }
-}
-
 void read_tools(const Fields& fields, ApiRequest& request) {
-  const auto choice = fields.find("tool_choice");
-  std::string_view word;
-  if (choice && choice->get(word) == simdjson::SUCCESS && word == "none") {
-    return;
+  const bool refused = is_none(fields, "tool_choice");
+  if (!refused) {
+    fields.boolean("parallel_tool_calls", request.parallel_tool_calls);
+    read_objects(fields, "tools", limits::kToolsMax,
+                 [&request](const Fields& tool) { read_tool(read_function(tool), request); });
   }
-  read_objects(fields, "tools", limits::kToolsMax,
-               [&request](const Fields& tool) { read_tool(tool, request); });
+  if (request.tools.empty()) {
+    read_functions(fields, request);
+  } else if (const auto functions = fields.find("functions");
+             functions && asks_for_something(*functions)) {
+    fields.wrong("functions", "must not be given beside tools");
+  }
   size_t bytes = 0;
   for (const ApiTool& tool : request.tools) {
     bytes += tool.parameters.size();
@@ -305,8 +261,9 @@ void read_tools(const Fields& fields, ApiRequest& request) {
       !(request.sampling.json_schema.empty() && request.sampling.grammar.empty())) {
     fields.wrong("tools", "must not be given: another field structures the output already");
   }
-  read_tool_choice(fields, request);
-  fields.boolean("parallel_tool_calls", request.parallel_tool_calls);
+  if (!refused && !request.legacy_functions) {
+    read_tool_choice(fields, request);
+  }
 }
 
 void read_prompts(const Fields& fields, const char* name, ApiRequest& request) {

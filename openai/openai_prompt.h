@@ -1,15 +1,27 @@
 // The prompt of a request: a chat's messages and tools, or prompts as text or as token ids. Pure.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+
 #include "openai/openai.h"
 #include "openai/openai_fields.h"
 
 namespace pdjob::openai {
 
-void read_messages(const Fields& fields, ApiRequest& request);
-// tools, tool_choice and parallel_tool_calls. The structure of the output must have been read.
+// tools, tool_choice and parallel_tool_calls, or functions and function_call. The structure of the
+// output must have been read.
 void read_tools(const Fields& fields, ApiRequest& request);
 // One prompt or a list of them, from the field of this name.
 void read_prompts(const Fields& fields, const char* name, ApiRequest& request);
+
+// The object `function` of a tool, a call or a choice.
+std::optional<Fields> read_function(const Fields& fields);
+void read_tool_name(const Fields& function, std::string& out);
+// Passes each object of a list to `read`, until there is a problem.
+void read_objects(const Fields& fields, const char* name, size_t most,
+                  const std::function<void(const Fields&)>& read);
 
 }  // namespace pdjob::openai

@@ -47,12 +47,13 @@ void append_usage(JsonWriter& json, const Usage& usage) {
   json.end_object();
 }
 
-void append_finish(JsonWriter& json, FinishReason finish, bool ends_in_calls = false) {
+// `calls`: the word if the choice ends in calls of tools.
+void append_finish(JsonWriter& json, FinishReason finish, std::string_view calls = {}) {
   json.key("finish_reason");
   if (finish == FinishReason::kNone) {
     json.null();
-  } else if (finish == FinishReason::kStop && ends_in_calls) {
-    json.string("tool_calls");
+  } else if (finish == FinishReason::kStop && !calls.empty()) {
+    json.string(calls);
   } else {
     json.string(to_string(finish));
   }
@@ -72,6 +73,15 @@ void append_call(JsonWriter& json, const ToolCallPart& call, bool whole) {
     json.key("name").string(call.name);
   }
   json.key("arguments").string(call.arguments).end_object().end_object();
+}
+
+// A call in OpenAI's old form, or a part of it.
+void append_legacy_call(JsonWriter& json, const ToolCallPart& call) {
+  json.key("function_call").begin_object();
+  if (!call.id.empty()) {
+    json.key("name").string(call.name);
+  }
+  json.key("arguments").string(call.arguments).end_object();
 }
 
 void append_token_ids(JsonWriter& json, std::span<const GeneratedToken> tokens) {
@@ -109,7 +119,9 @@ ReplyOptions reply_options(const ApiRequest& request) {
           .include_usage = request.include_usage,
           .dimensions = request.dimensions,
           .base64 = request.base64,
-          .tools = !request.tools.empty()};
+          .tools = !request.tools.empty(),
+          .legacy_functions = request.legacy_functions,
+          .logprob_start = request.logprob_start};
 }
 
 float finite_logprob(float logprob) {
@@ -268,7 +280,8 @@ void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
   } else {
     append_chat_logprobs(json, part);
   }
-  append_finish(json, part.finish, part.ends_in_calls);
+  const std::string_view calls = options_.legacy_functions ? "function_call" : "tool_calls";
+  append_finish(json, part.finish, part.ends_in_calls ? calls : std::string_view());
   if (shows_ids()) {
     append_token_ids(json, part.tokens);
   }
@@ -293,7 +306,9 @@ void ReplyWriter::append_message(JsonWriter& json, const ReplyPart& part, bool w
   } else if (whole) {
     json.key("content").null();
   }
-  if (!part.calls.empty()) {
+  if (!part.calls.empty() && options_.legacy_functions) {
+    append_legacy_call(json, part.calls.front());
+  } else if (!part.calls.empty()) {
     json.key("tool_calls").begin_array();
     for (const ToolCallPart& call : part.calls) {
       append_call(json, call, whole);

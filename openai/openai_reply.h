@@ -50,7 +50,9 @@ struct ReplyOptions {
   bool include_usage = false;  // In a stream; a whole reply always has it.
   uint32_t dimensions = 0;     // ApiRequest::dimensions, and the next one.
   bool base64 = false;
-  bool tools = false;  // The reply may have calls of tools: only then is content null.
+  bool tools = false;             // The reply may have calls of tools: only then is content null.
+  bool legacy_functions = false;  // ApiRequest::legacy_functions, and the next one.
+  std::optional<uint32_t> logprob_start = {};
 };
 // Takes the reply's options from the request.
 ReplyOptions reply_options(const ApiRequest& request);

@@ -1,5 +1,6 @@
 #include "openai/openai_sampling.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -16,6 +17,8 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr int kRepetitionPenaltyMax = 1000;
+constexpr int64_t kAnySeed = -1;     // As in vLLM and llama.cpp: a new seed.
+constexpr int64_t kAllThatFit = -1;  // As in llama.cpp: a limit that is none.
 
 void read_logit_bias(const Fields& fields, SamplingParams& sampling) {
   const auto value = fields.find("logit_bias");
@@ -52,7 +55,7 @@ void read_logit_bias(const Fields& fields, SamplingParams& sampling) {
 void read_draw(const Fields& fields, const DrawNames& names, ApiRequest& request) {
   SamplingParams& sampling = request.sampling;
   fields.number("temperature", {0, names.temperature_max}, sampling.temperature);
-  fields.number("top_p", {0, 1, true}, sampling.top_p);
+  fields.number("top_p", {0, 1}, sampling.top_p);
   fields.number("min_p", {0, 1}, sampling.min_p);
   fields.number("presence_penalty", {-2, 2}, sampling.presence_penalty);
   fields.number("frequency_penalty", {-2, 2}, sampling.frequency_penalty);
@@ -62,11 +65,39 @@ void read_draw(const Fields& fields, const DrawNames& names, ApiRequest& request
     sampling.top_k = 0;  // Both mean "all".
   }
   int64_t seed = 0;
-  request.seeded = fields.integer(
+  const bool given = fields.integer(
       names.seed, {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}, seed);
+  request.seeded = given && seed != kAnySeed;
   sampling.seed = static_cast<uint64_t>(seed);
   fields.boolean("ignore_eos", sampling.ignore_eos);
   read_logit_bias(fields, sampling);
+  if (const auto list = fields.list("allowed_token_ids", limits::kAllowedTokensMax)) {
+    read_tokens(fields.problem(), fields.param("allowed_token_ids"), *list,
+                sampling.allowed_tokens);
+  }
+}
+
+void read_choice_count(const Fields& fields, ApiRequest& request) {
+  fields.integer("n", {1, limits::kChoicesMax}, request.choices);
+  const size_t prompts = std::max<size_t>(1, request.prompts.size() + request.token_prompts.size());
+  if (prompts * request.choices > limits::kRequestChoicesMax) {
+    fields.wrong("n", "times " + std::to_string(prompts) + " prompts must be at most " +
+                          std::to_string(limits::kRequestChoicesMax) + " choices, got " +
+                          std::to_string(prompts * request.choices));
+  }
+}
+
+void read_max_tokens(const Fields& fields, const char* name, int64_t least, ApiRequest& request) {
+  int64_t tokens = 0;
+  if (!fields.integer(name, {kAllThatFit, kTokenMax}, tokens)) {
+    return;
+  }
+  request.fills_context = tokens == kAllThatFit;
+  if (!request.fills_context && tokens < least) {
+    fields.wrong(name, "must be at least " + std::to_string(least) +
+                           ", or -1 for as many as fit, got " + std::to_string(tokens));
+  }
+  request.stop.max_tokens = request.fills_context ? 0 : static_cast<int32_t>(tokens);
 }
 
 void set_structure(const Fields& fields, std::string_view name, SamplingParams& sampling,
@@ -149,9 +180,10 @@ void read_stop(const Fields& fields, StopParams& stop) {
       read_text(fields.problem(), param, text, stop.strings.emplace_back());
     }
   }
+  std::erase(stop.strings, "");  // Clients that have no stop string send an empty one.
   for (const std::string& text : stop.strings) {
-    if (text.empty() || text.size() > limits::kStopStringBytesMax) {
-      fields.wrong("stop", "must be strings of 1 to " +
+    if (text.size() > limits::kStopStringBytesMax) {
+      fields.wrong("stop", "must be strings of at most " +
                                std::to_string(limits::kStopStringBytesMax) + " bytes, got " +
                                std::to_string(text.size()));
     }

@@ -1,6 +1,7 @@
 // The fields about sampling, structure and stops that all forms of a request share. Pure.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -18,8 +19,13 @@ struct DrawNames {
   std::string_view seed = "seed";
   int temperature_max = 2;
 };
-// Reads temperature, top_p, top_k, min_p, penalties, ignore_eos, logit_bias, and the seed.
+// Reads temperature, top_p, top_k, min_p, penalties, ignore_eos, logit_bias, allowed_token_ids, and
+// the seed.
 void read_draw(const Fields& fields, const DrawNames& names, ApiRequest& request);
+// Reads `n`, which the number of prompts bounds, too. The prompts must have been read.
+void read_choice_count(const Fields& fields, ApiRequest& request);
+// Reads the most tokens, which are at least `least`; -1: as many as fit.
+void read_max_tokens(const Fields& fields, const char* name, int64_t least, ApiRequest& request);
 // Reads the least number of tokens. `limit`: the name of the most, which has been read.
 void read_min_tokens(const Fields& fields, const char* name, const char* limit,
                      ApiRequest& request);

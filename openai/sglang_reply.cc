@@ -89,9 +89,16 @@ void SglangReplyWriter::take(const ReplyPart& part) {
   choice.tokens += part.tokens.size();
 }
 
-void SglangReplyWriter::append_logprob(std::string& out, Token token, float logprob) {
+void SglangReplyWriter::append_logprob(std::string& out, Token token,
+                                       std::optional<float> logprob) {
   JsonWriter json(out);
-  json.begin_array().number(static_cast<double>(finite_logprob(logprob))).integer(token);
+  json.begin_array();
+  if (logprob) {
+    json.number(static_cast<double>(finite_logprob(*logprob)));
+  } else {
+    json.null();
+  }
+  json.integer(token);
   if (options_.text_in_logprobs) {
     piece_.clear();
     append_piece_(token, piece_);
@@ -138,19 +145,49 @@ void SglangReplyWriter::append_meta(std::string& out, JsonWriter& json, const Re
   json.key("e2e_latency").number(part.seconds);
   append_weight_versions(json, part);
   if (options_.logprobs) {
-    json.key("input_token_logprobs").begin_array().end_array();
+    append_input(out, json, part);
     json.key("output_token_logprobs").begin_array();
     out += choice.logprobs;
     json.end_array();
     json.key("output_token_logprobs_length").integer(choice.tokens);
   }
   if (options_.logprobs && options_.alternatives) {
-    json.key("input_top_logprobs").begin_array().end_array();
     json.key("output_top_logprobs").begin_array();
     out += choice.alternatives;
     json.end_array();
   }
   json.end_object();
+}
+
+// As in SGLang, the first one has no logprob, wherever it is in the prompt.
+void SglangReplyWriter::append_input(std::string& out, JsonWriter& json, const ReplyPart& part) {
+  const PromptLogprobs* scored = part.prompt_logprobs;
+  const size_t first = options_.logprob_start.value_or(0);
+  const size_t end = scored != nullptr && options_.logprob_start ? part.prompt.size() : first;
+  json.key("input_token_logprobs").begin_array();
+  for (size_t at = first; at < end; ++at) {
+    out += at > first ? "," : "";
+    append_logprob(out, part.prompt[at],
+                   at > first ? std::optional(scored->logprobs[at - 1]) : std::nullopt);
+  }
+  json.end_array();
+  if (!options_.alternatives) {
+    return;
+  }
+  json.key("input_top_logprobs").begin_array();
+  for (size_t at = first; at < end; ++at) {
+    out += at > first ? ",[" : "null";
+    const auto top =
+        at > first
+            ? std::span(scored->top).subspan((at - 1) * scored->alternatives, scored->alternatives)
+            : std::span<const TokenLogprob>();
+    for (const TokenLogprob& other : top) {
+      out += &other == &top.front() ? "" : ",";
+      append_logprob(out, other.token, other.logprob);
+    }
+    out += at > first ? "]" : "";
+  }
+  json.end_array();
 }
 
 std::string SglangReplyWriter::id_of(uint32_t choice) const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,7 +41,10 @@ class SglangReplyWriter final : public ReplyForm {
   // True if the reply is a list, and an event says which item it is.
   bool listed() const { return options_.list || options_.choices > 1; }
   void take(const ReplyPart& part);
-  void append_logprob(std::string& out, Token token, float logprob);
+  // The first token of a prompt has none.
+  void append_logprob(std::string& out, Token token, std::optional<float> logprob);
+  // The prompt's tokens from logprob_start on, and with alternatives theirs.
+  void append_input(std::string& out, JsonWriter& json, const ReplyPart& part);
   void append_choice(std::string& out, const ReplyPart& part, std::string_view kv_transfer_params);
   // `json` writes to `out`.
   void append_meta(std::string& out, JsonWriter& json, const ReplyPart& part);

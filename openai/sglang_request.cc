@@ -65,8 +65,8 @@ void read_sglang_logprobs(const Fields& fields, ApiRequest& request) {
   if (!wanted) {
     return;
   }
-  if (start != -1) {
-    fields.wrong("logprob_start_len", "must be -1: logprobs of the prompt are not supported");
+  if (start >= 0) {
+    request.logprob_start = static_cast<uint32_t>(start);
   }
   refuse_all(fields, {"token_ids_logprob"});
   request.sampling.logprobs = alternatives;
@@ -86,10 +86,10 @@ void read_sglang_sampling(const Fields& params, ApiRequest& request) {
   // For tokenizers that join words with spaces; pieces of this vocabulary have their own.
   bool spaces = true;
   params.boolean("spaces_between_special_tokens", spaces);
-  params.integer("max_new_tokens", {1, kTokenMax}, stop.max_tokens);
   request.fills_context = params.is_null("max_new_tokens");
+  read_max_tokens(params, "max_new_tokens", 0, request);
   read_min_tokens(params, "min_new_tokens", "max_new_tokens", request);
-  params.integer("n", {1, limits::kChoicesMax}, request.choices);
+  read_choice_count(params, request);
   read_schema(params, "json_schema", sampling);
   read_grammar(params, "ebnf", sampling);
   refuse_all(params, {"regex", "stop_regex", "structural_tag"});
@@ -99,6 +99,11 @@ void read_sglang_sampling(const Fields& params, ApiRequest& request) {
 void bound_stream(const Fields& fields, const ApiRequest& request) {
   if (!request.stream || request.sampling.logprobs < 0) {
     return;
+  }
+  if (request.logprob_start) {
+    return fields.wrong("stream",
+                        "must not be true with logprob_start_len: each event would repeat "
+                        "the prompt's logprobs");
   }
   const auto logprobs = static_cast<uint64_t>(request.stop.max_tokens) *
                         (1 + static_cast<uint64_t>(request.sampling.logprobs));

@@ -47,6 +47,7 @@ std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view 
       return *error;
     }
     request.messages = std::move(std::get<ApiRequest>(chat).messages);
+    request.chat_template = std::move(std::get<ApiRequest>(chat).chat_template);
     request.tools = std::move(std::get<ApiRequest>(chat).tools);
     return request;
   }

@@ -14,7 +14,8 @@ namespace pdjob::openai {
 struct TokenizeRequest {
   std::string prompt;                // Or ...
   std::vector<ApiMessage> messages;  // ... a conversation, if not empty.
-  std::vector<ApiTool> tools;        // Of the conversation.
+  ApiTemplate chat_template;         // Of the conversation.
+  std::vector<ApiTool> tools;        // The same.
   bool add_special_tokens = true;
 };
 std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body);

@@ -13,14 +13,14 @@ void read_tokens_sampling(const Fields& params, ApiRequest& request) {
   StopParams& stop = request.stop;
   read_draw(params, {.temperature_max = kTemperatureMaxOfEngines}, request);
   params.integer("logprobs", {0, limits::kLogprobsMax}, request.sampling.logprobs);
-  params.integer("n", {1, limits::kChoicesMax}, request.choices);
+  read_choice_count(params, request);
   read_stop(params, stop);
   params.boolean("include_stop_str_in_output", stop.include_stop_string);
-  request.fills_context = !params.integer("max_tokens", {1, kTokenMax}, stop.max_tokens);
+  read_max_tokens(params, "max_tokens", 1, request);
   read_min_tokens(params, "min_tokens", "max_tokens", request);
   read_structured_outputs(params, request.sampling);
-  refuse_all(params, {"allowed_token_ids", "bad_words", "logits_processors", "prompt_logprobs",
-                      "truncate_prompt_tokens"});
+  refuse_all(params,
+             {"bad_words", "logits_processors", "prompt_logprobs", "truncate_prompt_tokens"});
 }
 
 }  // namespace

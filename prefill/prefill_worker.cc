@@ -9,7 +9,7 @@ using Rows = worker::Batcher::Rows;
 
 PrefillWorker::PrefillWorker(const PrefillConfig& config, const worker::EngineSize& engine)
     : engine_(engine),
-      queue_("prefill worker", config.requests_queued, engine.sequences),
+      queue_("prefill worker", config.requests_queued),
       batcher_({.engine = engine,
                 .prompt_tokens_per_step = config.chunk_tokens,
                 .prefix_cache = config.prefix_cache,
@@ -35,8 +35,11 @@ void PrefillWorker::on(const worker::RequestArrived& event, Instant /*now*/, Eff
 std::optional<RequestId> PrefillWorker::next_of_queue() const {
   const uint32_t free = batcher_.sequences_free();
   const auto& waiting = queue_.waiting();
-  const auto awaited = std::find_if(waiting.begin(), waiting.end(), [free](const auto& request) {
-    return request.awaited && request.choices <= free;
+  const auto needed = [this](const worker::RequestArrived& request) {
+    return worker::sequences_for(request.choices, engine_);
+  };
+  const auto awaited = std::find_if(waiting.begin(), waiting.end(), [&](const auto& request) {
+    return request.awaited && needed(request) <= free;
   });
   if (awaited != waiting.end()) {
     return awaited->request;
@@ -45,7 +48,7 @@ std::optional<RequestId> PrefillWorker::next_of_queue() const {
     // No decode worker can wait for a two-hop prompt, so it may take a worker's only sequence.
     const bool leaves_one =
         request.kv == KvMode::kOffer && (!request.two_hop || engine_.sequences > 1);
-    if (request.choices + (leaves_one ? 1 : 0) <= free) {
+    if (needed(request) + (leaves_one ? 1 : 0) <= free) {
       return request.request;
     }
     if (!leaves_one) {
@@ -60,7 +63,7 @@ void PrefillWorker::admit(Effects& effects) {
     const worker::RequestArrived next = queue_.take(*request);
     const auto held = batcher_.take(next, effects);
     PDJOB_CHECK(held.has_value(), next.request);
-    batcher_.start_prompt(next.request, *held, next.prompt_tokens, next.max_tokens);
+    batcher_.start_prompt(next, *held);
     if (next.kv == KvMode::kOffer) {
       const SequenceId sequence = held->sequences.front();
       batcher_.keep_first(next.request);

@@ -16,7 +16,8 @@ namespace {
 using openai::ApiError;
 using openai::invalid_request;
 
-constexpr std::string_view kEndpoints[] = {"/v1/chat/completions", "/v1/completions"};
+constexpr std::string_view kEndpoints[] = {"/v1/chat/completions", "/v1/completions",
+                                           "/v1/embeddings"};
 constexpr size_t kMetadataPairsMax = 16;
 constexpr size_t kMetadataNameMax = 64;  // As OpenAI: characters; here bytes of UTF-8 / 4.
 constexpr size_t kMetadataValueMax = 512;
@@ -113,8 +114,8 @@ std::variant<BatchRequest, ApiError> parse_batch_request(std::string body, Durat
     return missing("completion_window");
   }
   if (std::ranges::find(kEndpoints, request.endpoint) == std::end(kEndpoints)) {
-    return invalid_request("It must be /v1/chat/completions or /v1/completions", "endpoint",
-                           "invalid_value");
+    return invalid_request("It must be /v1/chat/completions, /v1/completions or /v1/embeddings",
+                           "endpoint", "invalid_value");
   }
   const auto window = seconds_of(request.completion_window);
   // In whole seconds: a window of many years has more nanoseconds than a Duration holds.

@@ -37,7 +37,8 @@ void read_rows(ConfigReader& in, BatchConfig& config) {
   in.field("endpoint", config.endpoint,
            {{"auto", std::string()},
             {"/v1/chat/completions", "/v1/chat/completions"},
-            {"/v1/completions", "/v1/completions"}},
+            {"/v1/completions", "/v1/completions"},
+            {"/v1/embeddings", "/v1/embeddings"}},
            {.doc = "Where requests of a template go. `auto`: by what the template looks like."});
   in.field("id_column", config.id_column,
            {.doc = "The column that has the custom_id. Without it: row-1, row-2 and so on."});

@@ -60,13 +60,15 @@ Result<BodyTemplate> BodyTemplate::parse(std::string_view text) {
   }
   PDJOB_TRY(std::string sample, made.fill(samples));
   sample.reserve(sample.size() + openai::JsonObject::kSlack);
-  constexpr std::array<std::string_view, 1> kMessages = {"messages"};
-  const auto object = openai::JsonObject::scan(sample, kMessages);
+  constexpr std::array<std::string_view, 2> kPrompts = {"messages", "input"};
+  const auto object = openai::JsonObject::scan(sample, kPrompts);
   if (!object || !openai::is_valid_json(sample)) {
     return Error{ErrorCode::kInvalidArgument,
                  "the template is not a JSON object with {{columns}} in it"};
   }
-  made.endpoint_ = object->value("messages").empty() ? "/v1/completions" : "/v1/chat/completions";
+  made.endpoint_ = !object->value("messages").empty() ? "/v1/chat/completions"
+                   : !object->value("input").empty()  ? kEmbeddingEndpoint
+                                                      : "/v1/completions";
   return made;
 }
 

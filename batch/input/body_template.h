@@ -13,6 +13,8 @@
 
 namespace pdjob::batch {
 
+inline constexpr std::string_view kEmbeddingEndpoint = "/v1/embeddings";
+
 class BodyTemplate {
  public:
   // kInvalidArgument: it is not a JSON object once its columns are filled.
@@ -27,7 +29,8 @@ class BodyTemplate {
   // kInvalidArgument: the row has no such column.
   Result<std::string> fill(const std::vector<Column>& columns) const;
 
-  // "/v1/chat/completions" if it has messages, or else "/v1/completions".
+  // "/v1/chat/completions" if it has messages, "/v1/embeddings" if it has an input, or else
+  // "/v1/completions".
   const std::string& endpoint() const { return endpoint_; }
 
  private:

@@ -14,7 +14,8 @@ using openai::JsonNames;
 using openai::JsonObject;
 
 constexpr size_t kCustomIdBytesMax = 1024;
-constexpr std::string_view kEndpoints[] = {"/v1/chat/completions", "/v1/completions"};
+constexpr std::string_view kEndpoints[] = {"/v1/chat/completions", "/v1/completions",
+                                           kEmbeddingEndpoint};
 // Without max_tokens, an answer is taken to be so long.
 constexpr int64_t kUsualTokens = 256;
 constexpr int64_t kTokensMax = 1 << 20;
@@ -45,7 +46,10 @@ uint32_t weight_of(const JsonObject& body, size_t bytes) {
                                static_cast<int64_t>(bytes / kPromptBytesPerToken));
 }
 
-uint32_t weight_of(std::string body) {
+uint32_t weight_of(std::string body, std::string_view endpoint) {
+  if (endpoint == kEmbeddingEndpoint) {
+    return static_cast<uint32_t>(1 + body.size() / kPromptBytesPerToken);
+  }
   give_slack(body);
   const auto object = JsonObject::scan(body, kBodyNames, JsonObject::Check::kNamed);
   return object ? weight_of(*object, body.size()) : 0;
@@ -72,12 +76,13 @@ RowReader::Glance RowReader::glance(std::string& text, const Place& place) const
   RowError ignored;
   if (place.format != RowFormat::kOpenAi) {
     const auto filled = filled_request(text, place, ignored);
-    return filled ? Glance{filled->custom_id, weight_of(filled->body)} : Glance{};
+    return filled ? Glance{filled->custom_id, weight_of(filled->body, filled->target)} : Glance{};
   }
   give_slack(text);
   const auto row = JsonObject::scan(text, kRowNames, JsonObject::Check::kNamed);
   return row ? Glance{openai::json_string(row->value("custom_id")),
-                      weight_of(std::string(row->value("body")))}
+                      weight_of(std::string(row->value("body")),
+                                openai::json_string(row->value("url")).value_or(""))}
              : Glance{};
 }
 
@@ -110,7 +115,8 @@ std::optional<RowRequest> RowReader::openai_request(std::string& text, RowError&
   }
   auto url = openai::json_string(row->value("url"));
   if (!url || std::ranges::find(kEndpoints, *url) == std::end(kEndpoints)) {
-    return wrong(error, "invalid_url", "its url must be /v1/chat/completions or /v1/completions");
+    return wrong(error, "invalid_url",
+                 "its url must be /v1/chat/completions, /v1/completions or /v1/embeddings");
   }
   return RowRequest{.custom_id = std::move(*id),
                     .target = std::move(*url),

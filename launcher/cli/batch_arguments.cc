@@ -58,7 +58,8 @@ void BatchArguments::add_flags(CLI::App* command) {
   add_key(command, "--template", "template", "JSON|FILE",
           "The body of each request, with {{column}} in it: JSON, or a file that has it");
   add_key(command, "--endpoint", "endpoint", "PATH",
-          "Where requests of a template go, /v1/chat/completions or /v1/completions; "
+          "Where requests of a template go, /v1/chat/completions, /v1/completions or "
+          "/v1/embeddings; "
           "default: what it looks like");
   add_key(command, "--id-column", "id_column", "COLUMN",
           "The column that has the custom_id; default: row-1, row-2, ...");

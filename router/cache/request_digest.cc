@@ -41,7 +41,8 @@ bool sort_by_name(Members& members) {
 
 bool is_deterministic(const Members& members) {
   const auto temperature = parse_number<double>(value_of(members, "temperature"));
-  return temperature == 0.0 || parse_number<int64_t>(value_of(members, "seed")).has_value();
+  const auto seed = parse_number<int64_t>(value_of(members, "seed"));
+  return temperature == 0.0 || (seed && *seed != -1);  // -1 asks for a new seed each time.
 }
 
 struct Question {

@@ -12,7 +12,7 @@ namespace {
 // not a stream of tokens.
 constexpr size_t kChunkBytesMax = limits::kHttpSendQueueBytesMax / 4;
 constexpr size_t kTokensMax = 1 << 20;
-constexpr size_t kChoicesMax = limits::kChoicesMax * limits::kPromptsMax;
+constexpr size_t kChoicesMax = limits::kRequestChoicesMax;
 constexpr std::string_view kLineEnd = "\r\n";
 constexpr std::string_view kWeights = ";w=";
 constexpr std::string_view kLastChunk = "0\r\n\r\n";

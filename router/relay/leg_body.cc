@@ -70,9 +70,9 @@ constexpr auto kNames = with_router_names({"model",
 constexpr size_t kShapingNames = 10;
 constexpr openai::JsonNames kScanned{kNames};
 
-constexpr auto kSglangNames =
-    with_router_names({"model", "sampling_params", "stream", "input_ids", "text", "rid",
-                       "return_logprob", "routing_key", "session_id", "cache_salt", "extra_key"});
+constexpr auto kSglangNames = with_router_names(
+    {"model", "sampling_params", "stream", "input_ids", "text", "rid", "return_logprob",
+     "logprob_start_len", "routing_key", "session_id", "cache_salt", "extra_key"});
 constexpr size_t kSglangShapingNames = 2;
 constexpr openai::JsonNames kSglangScanned{kSglangNames};
 
@@ -135,7 +135,7 @@ std::array<openai::JsonEdit, 4> kv_edits(const KvWords& kv) {
 }
 
 // An integer from 0 to `max`; larger ones become `max`, so that products do not overflow. Empty:
-// the member is missing or null.
+// the member is missing or null, or a limit of tokens is -1, which is none.
 using Limit = std::variant<std::optional<uint64_t>, openai::ApiError>;
 Limit limit_of(const openai::JsonObject& object, std::string_view name, uint64_t max) {
   const std::string_view value = object.value(name);
@@ -143,6 +143,9 @@ Limit limit_of(const openai::JsonObject& object, std::string_view name, uint64_t
     return std::optional<uint64_t>();
   }
   const auto number = openai::json_integer(value);
+  if (number == -1 && max == kOutputTokensMax) {
+    return std::optional<uint64_t>();
+  }
   // A number too large for an integer is above `max`, too.
   const bool too_many = value.find_first_not_of("0123456789") == std::string_view::npos;
   if ((!number && !too_many) || (number && *number < 0)) {
@@ -338,6 +341,11 @@ std::vector<std::string> RequestBody::rids() const {
 }
 
 bool RequestBody::scores_prompt() const {
+  if (form_ == BodyForm::kSglang) {
+    const std::string_view start = object_->value("logprob_start_len");
+    return object_->value("return_logprob") == "true" && !start.empty() && start != "null" &&
+           start != "-1";
+  }
   if (form_ != BodyForm::kOpenai) {
     return false;
   }

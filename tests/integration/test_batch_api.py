@@ -279,13 +279,23 @@ def test_a_large_file_is_refused(job, client):
     eventually(lambda: not list((job.folder / "api/files").glob("*.part")), 30, "nothing is left of it")
 
 
+def test_a_batch_of_embeddings(client):
+    rows = [{"custom_id": f"e{number}", "method": "POST", "url": "/v1/embeddings", "body": {"model": "tiny", "input": [f"text {number}", "b"]}} for number in range(20)]
+    batch = client.batches.create(input_file_id=upload(client, rows).id, endpoint="/v1/embeddings", completion_window="24h")
+    ended = wait_end(client, batch)
+    assert (ended.status, ended.request_counts.completed, ended.request_counts.failed) == ("completed", 20, 0)
+    answers = [json.loads(line) for line in client.files.content(ended.output_file_id).text.splitlines()]
+    assert sorted(answer["custom_id"] for answer in answers) == sorted(row["custom_id"] for row in rows)
+    assert all(len(answer["response"]["body"]["data"]) == 2 for answer in answers)
+
+
 def test_requests_for_batches_must_be_right(job, client):
     file = upload(client, [row(1)]).id
     good = {"input_file_id": file, "endpoint": ENDPOINT, "completion_window": "24h"}
     for wrong, status, param in [
         ({"input_file_id": "file-none"}, 404, "input_file_id"),
         ({"input_file_id": "../" + file}, 404, "input_file_id"),
-        ({"endpoint": "/v1/embeddings"}, 400, "endpoint"),
+        ({"endpoint": "/v1/files"}, 400, "endpoint"),
         ({"endpoint": None}, 400, "endpoint"),
         ({"completion_window": "forever"}, 400, "completion_window"),
         ({"completion_window": "9999d"}, 400, "completion_window"),

@@ -144,7 +144,7 @@ def test_prompt_and_partial_output_go_on_as_if_uninterrupted(job):
         {"input_ids": [1], "sampling_params": {"max_new_tokens": "9"}},
         {"input_ids": [1], "sampling_params": {"max_new_tokens": 100000}},
         {"input_ids": [10**6], "sampling_params": GREEDY},
-        {"input_ids": [1], "return_logprob": True, "logprob_start_len": 0},
+        {"input_ids": [1], "return_logprob": True, "logprob_start_len": 1},
         {"input_ids": [1], "sampling_params": {"regex": "a+"}},
     ],
 )

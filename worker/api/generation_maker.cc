@@ -30,7 +30,7 @@ std::variant<KvMode, openai::ApiError> kv_mode(const openai::ApiRequest& request
   if (request.scores_prompt()) {
     return openai::invalid_request(
         "a prompt whose logprobs are asked is computed by one worker: send it without "
-        "kv_transfer_params, or without echo or logprobs",
+        "kv_transfer_params, or do not ask for them",
         field);
   }
   if (kv.do_remote_decode) {
@@ -122,13 +122,16 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
   }
   size_t chat_bytes = 0;
   for (const openai::ApiMessage& message : request.messages) {
-    chat_bytes += message.content.size();
+    chat_bytes += message.content.size() + message.reasoning.size();
     for (const openai::ApiToolCall& call : message.tool_calls) {
       chat_bytes += call.name.size() + call.arguments.size();
     }
   }
   for (const openai::ApiTool& tool : request.tools) {
     chat_bytes += tool.name.size() + tool.description.size() + tool.parameters.size();
+  }
+  for (const auto& [name, value] : request.chat_template.values) {
+    chat_bytes += name.size() + value.size();
   }
   if (chat_bytes > text_bytes_max()) {
     return too_long("the messages and tools have " + std::to_string(chat_bytes) + " bytes",
@@ -168,18 +171,19 @@ std::optional<openai::ApiError> GenerationMaker::too_many_logprobs(
     const openai::ApiRequest& request, size_t prompt_tokens) {
   // An event of a stream must fit into the queue to its client.
   const size_t most = request.stream ? limits::kCumulativeLogprobsMax : limits::kPromptLogprobsMax;
+  const std::string field =
+      request.kind == openai::ApiKind::kSglang ? "top_logprobs_num" : "logprobs";
   const size_t each =
       (1 + static_cast<size_t>(std::max(0, request.sampling.logprobs))) * request.choices;
   if (!request.scores_prompt() || prompt_tokens * each <= most) {
     return std::nullopt;
   }
-  return openai::invalid_request("with echo, a reply has at most " + std::to_string(most) +
-                                     " logprobs of prompts, but this one would have " +
-                                     std::to_string(prompt_tokens * each) + ": " +
-                                     std::to_string(prompt_tokens) +
-                                     " tokens, times choices, times one and `logprobs`" +
-                                     "; send fewer prompts at a time, or do not stream",
-                                 "logprobs");
+  return openai::invalid_request(
+      "a reply has at most " + std::to_string(most) +
+          " logprobs of prompts, but this one would have " + std::to_string(prompt_tokens * each) +
+          ": " + std::to_string(prompt_tokens) + " tokens, times choices, times one and `" + field +
+          "`" + "; send fewer prompts at a time, or do not stream",
+      field);
 }
 
 std::variant<GenerationRequest, openai::ApiError> GenerationMaker::make(
@@ -193,17 +197,23 @@ std::variant<GenerationRequest, openai::ApiError> GenerationMaker::make(
   if (const auto* error = std::get_if<openai::ApiError>(&mode)) {
     return *error;
   }
-  GenerationRequest generation{.prompt = std::move(std::get<0>(prompt)),
-                               .stop = request.stop,
-                               .ignore_eos = request.sampling.ignore_eos,
-                               .prompt_only = request.stop.max_tokens == 0,
-                               .shares_prompt = request.cache_salt.empty(),
-                               .kv = std::get<KvMode>(mode)};
+  GenerationRequest generation{
+      .prompt = std::move(std::get<0>(prompt)),
+      .stop = request.stop,
+      .ignore_eos = request.sampling.ignore_eos,
+      .prompt_only = request.stop.max_tokens == 0 && !request.fills_context,
+      .shares_prompt = request.cache_salt.empty(),
+      .kv = std::get<KvMode>(mode)};
   if (request.kind == openai::ApiKind::kEmbedding) {
     generation.reading = PromptReading::kEmbedding;
   } else if (request.scores_prompt()) {
     generation.reading = PromptReading::kLogprobs;
     generation.prompt_alternatives = static_cast<uint32_t>(request.sampling.logprobs);
+  }
+  if (request.logprob_start && *request.logprob_start >= generation.prompt.size()) {
+    return openai::invalid_request(
+        "must be less than the prompt's " + std::to_string(generation.prompt.size()) + " tokens",
+        "logprob_start_len");
   }
   if (auto error = open_choices(request, seed, grammar, generation)) {
     return *std::move(error);
@@ -293,30 +303,35 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
   return engine_.vocabulary().tokenize(text, add_special, /*parse_special=*/true);
 }
 
-Result<std::string> GenerationMaker::render(const std::vector<openai::ApiMessage>& messages,
-                                            const std::vector<openai::ApiTool>& tools) const {
-  std::vector<engine::ChatMessage> chat;
-  chat.reserve(messages.size());
-  for (const openai::ApiMessage& message : messages) {
-    engine::ChatMessage& out = chat.emplace_back();
-    out = {.role = message.role, .content = message.content, .tool_call_id = message.tool_call_id};
+Result<std::string> GenerationMaker::render(const Chat& chat) const {
+  std::vector<engine::ChatMessage> messages;
+  messages.reserve(chat.messages.size());
+  for (const openai::ApiMessage& message : chat.messages) {
+    engine::ChatMessage& out = messages.emplace_back();
+    out = {.role = message.role,
+           .content = message.content,
+           .reasoning = message.reasoning,
+           .tool_call_id = message.tool_call_id,
+           .tool_name = message.tool_name};
     for (const openai::ApiToolCall& call : message.tool_calls) {
       out.tool_calls.push_back({.id = call.id, .name = call.name, .arguments = call.arguments});
     }
   }
   std::vector<engine::ChatTool> known;
-  known.reserve(tools.size());
-  for (const openai::ApiTool& tool : tools) {
+  known.reserve(chat.tools.size());
+  for (const openai::ApiTool& tool : chat.tools) {
     known.push_back(
         {.name = tool.name, .description = tool.description, .parameters = tool.parameters});
   }
-  return engine_.vocabulary().apply_chat_template(chat, known);
+  return engine_.vocabulary().apply_chat_template(messages, known,
+                                                  {.values = chat.filling.values,
+                                                   .opens_turn = chat.filling.opens_turn,
+                                                   .continues_last = chat.filling.continues_last});
 }
 
 std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
-    const std::vector<openai::ApiMessage>& messages,
-    const std::vector<openai::ApiTool>& tools) const {
-  const auto text = render(messages, tools);
+    const Chat& chat) const {
+  const auto text = render(chat);
   if (!text) {
     return openai::invalid_request(text.error().message, "messages");
   }
@@ -348,7 +363,7 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
     openai::ApiRequest& request, size_t index) const {
   std::variant<std::vector<Token>, openai::ApiError> prompt;
   if (request.kind == openai::ApiKind::kChat) {
-    const auto text = render(request.messages, request.tools);
+    const auto text = render({request.messages, request.tools, request.chat_template});
     if (!text) {
       return openai::invalid_request(text.error().message, "messages");
     }

@@ -41,12 +41,15 @@ class GenerationMaker {
       openai::ApiRequest& request, size_t index, uint64_t seed,
       const std::shared_ptr<const engine::CompiledGrammar>& grammar = {}) const;
 
+  struct Chat {
+    const std::vector<openai::ApiMessage>& messages;
+    const std::vector<openai::ApiTool>& tools;
+    const openai::ApiTemplate& filling;
+  };
   // The tokens of a text, or of a chat in the model's template. They need not fit.
   std::variant<std::vector<Token>, openai::ApiError> tokenize(std::string_view text,
                                                               bool add_special) const;
-  std::variant<std::vector<Token>, openai::ApiError> tokenize(
-      const std::vector<openai::ApiMessage>& messages,
-      const std::vector<openai::ApiTool>& tools) const;
+  std::variant<std::vector<Token>, openai::ApiError> tokenize(const Chat& chat) const;
   // The bytes of these tokens.
   std::variant<std::string, openai::ApiError> detokenize(const std::vector<Token>& tokens) const;
   // The text of a prompt that a reply echoes. Beside logprobs it is all its tokens' texts, so that
@@ -61,8 +64,7 @@ class GenerationMaker {
   // only its beginning.
   std::variant<std::vector<Token>, openai::ApiError> tokenize_to_fit(std::string_view text,
                                                                      const char* field) const;
-  Result<std::string> render(const std::vector<openai::ApiMessage>& messages,
-                             const std::vector<openai::ApiTool>& tools) const;
+  Result<std::string> render(const Chat& chat) const;
   size_t text_bytes_max() const;
   openai::ApiError too_long(const std::string& what, const char* field) const;
   // Opens the samplers of all choices and sets the limits of their generations.

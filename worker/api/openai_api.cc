@@ -89,7 +89,7 @@ void OpenaiApi::attach(net::HttpServer& server, net::Loop& loop) {
 void OpenaiApi::start_draining(std::function<void()> prepared) {
   draining_ = true;
   kv_watch_->close();
-  if (waiting_.empty()) {
+  if (waiting_.empty() && prompts_held_ == 0) {
     prepared();
   } else {
     when_prepared_ = std::move(prepared);
@@ -364,10 +364,7 @@ bool OpenaiApi::end_waiting(net::ExchangeId id) {
   }
   waiting_bytes_ -= found->second.bytes;
   waiting_.erase(found);
-  if (waiting_.empty() && when_prepared_) {
-    // In a later turn: the engine thread does not have the last request yet.
-    loop_->post(std::exchange(when_prepared_, nullptr));
-  }
+  report_if_prepared();
   return true;
 }
 
@@ -375,7 +372,6 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
   const auto waiting = waiting_.find(asked.http.value);
   const openai::AbortRequest aborted =
       waiting != waiting_.end() ? std::move(waiting->second.aborted) : openai::AbortRequest{};
-  end_waiting(asked.http);
   const openai::ApiRequest& request = prepared.request;
   std::vector<GenerationRequest>& generations = prepared.generations;
   const auto choices_per_prompt = static_cast<uint32_t>(generations.front().samplers.size());
@@ -412,7 +408,6 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
     const auto index = static_cast<uint32_t>(exchange.prompts.size());
     generation.id = RequestId{next_request_++};
     generation.tenant = asked.tenant;
-    generation.deadline = loop_->now() + options_.queue_timeout;
     if (generation.kv == KvMode::kOffer && generation.two_hop) {
       generation.transfer = {loop_->entropy(), loop_->entropy()};
     }
@@ -442,111 +437,24 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
          .rid = index < request.rids.size() ? request.rids[index] : std::string(),
          .ids = request.return_token_ids || request.scores_prompt() ? generation.prompt
                                                                     : std::vector<Token>{},
-         .tokens = generation.prompt.size()});
+         .tokens = generation.prompt.size(),
+         .choices_left = choices_per_prompt});
     generations_[generation.id] = {.exchange = asked.http.value, .prompt_index = index};
+    exchange.held.push_back(std::move(generation));
   }
+  prompts_held_ += exchange.held.size();
+  end_waiting(asked.http);  // Not earlier: the worker must not drain in between.
   for (size_t i = 0; i < request.resumed_weights.size() && i < exchange.choices.size(); ++i) {
     exchange.choices[i].weights = request.resumed_weights[i];
   }
   Exchange& started = exchanges_.emplace(asked.http.value, std::move(exchange)).first->second;
-  abort(started, aborted);
-  for (GenerationRequest& generation : generations) {
-    const RequestId request_id = generation.id;
-    if (!generations_.contains(request_id)) {
-      continue;  // Aborted.
-    }
-    if (const Status submitted = engine_queue_.submit(std::move(generation)); !submitted) {
-      return take_output(RequestFailed{.request = request_id, .error = submitted.error()});
-    }
+  if (aborted.all || !aborted.names.empty()) {
+    abort(started, aborted);
   }
-}
-
-size_t OpenaiApi::abort(const openai::AbortRequest& asked, std::string_view tenant) {
-  size_t count = 0;
-  for (auto& [key, waiting] : waiting_) {
-    if (tenant.empty() || waiting.tenant == tenant) {
-      const openai::AbortRequest part = asked.part_of(waiting.leg);
-      const bool whole = part.all || asked.means_exactly(waiting.request_id);
-      waiting.aborted.all |= whole;
-      waiting.aborted.names.insert(part.names.begin(), part.names.end());
-      count += whole || !part.names.empty() ? 1 : 0;
-    }
+  // An abort may have ended it.
+  if (exchanges_.contains(asked.http.value)) {
+    submit_held(started);
   }
-  std::vector<ExchangeKey> keys;
-  keys.reserve(exchanges_.size());
-  for (const auto& [key, exchange] : exchanges_) {
-    if (tenant.empty() || exchange.tenant == tenant) {
-      keys.push_back(key);
-    }
-  }
-  for (const ExchangeKey key : keys) {
-    if (const auto found = exchanges_.find(key); found != exchanges_.end()) {
-      count += abort(found->second, asked);
-    }
-  }
-  return count;
-}
-
-size_t OpenaiApi::abort(Exchange& exchange, const openai::AbortRequest& asked) {
-  if (exchange.embeds) {
-    return 0;
-  }
-  const openai::AbortRequest part = asked.part_of(exchange.leg);
-  const bool whole = part.all || asked.means_exactly(exchange.request_id);
-  size_t count = 0;
-  for (uint32_t index = 0; index < exchange.prompts.size(); ++index) {
-    PromptReply& prompt = exchange.prompts[index];
-    const auto first = exchange.choices.begin() + ptrdiff_t{index} * exchange.choices_per_prompt;
-    const bool ended =
-        std::all_of(first, first + exchange.choices_per_prompt,
-                    [](const ChoiceReply& choice) { return choice.finish != FinishReason::kNone; });
-    if (ended || !(whole || (!prompt.rid.empty() && asked.means(prompt.rid)) ||
-                   part.names.contains(openai::leg_prompt(exchange.leg, index)))) {
-      continue;
-    }
-    ++count;
-    if (resumes(exchange, index)) {
-      prompt.abort_wanted = true;
-    } else if (!abort_prompt(exchange, index)) {
-      break;
-    }
-  }
-  return count;
-}
-
-bool OpenaiApi::resumes(const Exchange& exchange, uint32_t prompt) {
-  const auto first = exchange.choices.begin() + ptrdiff_t{prompt} * exchange.choices_per_prompt;
-  return std::any_of(first, first + exchange.choices_per_prompt, [](const ChoiceReply& choice) {
-    return choice.resumed_left > 0 && choice.finish == FinishReason::kNone;
-  });
-}
-
-bool OpenaiApi::abort_prompt(Exchange& exchange, uint32_t prompt) {
-  const RequestId generation = exchange.prompts[prompt].generation;
-  generations_.erase(generation);
-  engine_queue_.cancel(generation);
-  if (!exchange.begun && !exchange.aborted) {
-    exchange.headers.emplace_back(openai::header::kAborted, "1");
-  }
-  exchange.aborted = true;
-  const uint32_t first = prompt * exchange.choices_per_prompt;
-  for (uint32_t index = first; index < first + exchange.choices_per_prompt; ++index) {
-    ChoiceReply& choice = exchange.choices[index];
-    if (choice.finish != FinishReason::kNone) {
-      continue;
-    }
-    choice.finish = FinishReason::kAbort;
-    add_text(choice, "");
-    exchange.choices_left -= 1;
-    if (exchange.stream && !send_part(exchange, index, /*known=*/false)) {
-      return false;
-    }
-  }
-  if (exchange.choices_left > 0) {
-    return true;
-  }
-  finish(exchange);
-  return false;
 }
 
 bool OpenaiApi::take(OutputBatch batch) {
@@ -613,16 +521,24 @@ void OpenaiApi::take_output(TokenOutput& output) {
     choice.tokens_noted += 1;
     choice.tokens.push_back(std::move(output.token));
   }
-  exchange.choices_left -= output.finish == FinishReason::kNone ? 0 : 1;
+  const bool ended = output.finish != FinishReason::kNone;
+  exchange.choices_left -= ended ? 1 : 0;
+  PromptReply& prompt = exchange.prompts[generation.prompt_index];
+  prompt.choices_left -= ended ? 1 : 0;
+  exchange.prompts_submitted -= ended && prompt.choices_left == 0 ? 1 : 0;
   choice.resumed_left -= output.resumed && choice.resumed_left > 0 ? 1 : 0;
   if (exchange.stream && !send_part(exchange, index, output.resumed)) {
     return;
   }
   if (exchange.choices_left == 0) {
-    finish(exchange);
-  } else if (exchange.prompts[generation.prompt_index].abort_wanted &&
-             !resumes(exchange, generation.prompt_index)) {
-    abort_prompt(exchange, generation.prompt_index);
+    return finish(exchange);
+  }
+  if (prompt.abort_wanted && !resumes(exchange, generation.prompt_index) &&
+      !abort_prompt(exchange, generation.prompt_index)) {
+    return;
+  }
+  if (!exchange.held.empty()) {
+    submit_held(exchange);
   }
 }
 
@@ -734,7 +650,9 @@ void OpenaiApi::finish(Exchange& exchange) {
   for (const PromptReply& prompt : exchange.prompts) {
     generations_.erase(prompt.generation);
   }
+  prompts_held_ -= exchange.held.size();  // Aborted ones.
   exchanges_.erase(exchange.http.value);
+  report_if_prepared();
 }
 
 void OpenaiApi::take_output(const KvFetched& output) {
@@ -826,7 +744,9 @@ void OpenaiApi::drop(ExchangeKey key) {
       engine_queue_.cancel(prompt.generation);
     }
   }
+  prompts_held_ -= found->second.held.size();
   exchanges_.erase(found);
+  report_if_prepared();
 }
 
 void OpenaiApi::refuse(net::ExchangeId id, const openai::ApiError& error) {
@@ -1017,7 +937,7 @@ net::WorkerLoad OpenaiApi::load() {
   const auto us = [&](Duration duration) { return whole(std::chrono::microseconds(), duration); };
   const Standstill still = standstill();
   return {.requests_running = load_.requests_running,
-          .requests_queued = load_.requests_queued,
+          .requests_queued = load_.requests_queued + static_cast<uint32_t>(prompts_held_),
           .tokens_queued = load_.tokens_queued,
           .kv_rows_used = load_.rows_used,
           .kv_rows_max = load_.rows_max,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -133,6 +134,8 @@ class OpenaiApi final : public net::HttpHandler {
     PromptLogprobs logprobs = {};
     std::vector<float> embedding = {};
     bool abort_wanted = false;  // Once the tokens of pdjob_resume are back.
+    bool submitted = false;     // The engine has it, or had it.
+    uint32_t choices_left = 1;
   };
   // One HTTP request: one generation per prompt, one reply.
   struct Exchange {
@@ -143,7 +146,9 @@ class OpenaiApi final : public net::HttpHandler {
     std::string tenant;
     std::unique_ptr<openai::ReplyForm> writer;
     std::vector<PromptReply> prompts;
-    std::vector<ChoiceReply> choices;  // Prompt p has [p * n, p * n + n).
+    std::deque<GenerationRequest> held;  // Those of its prompts that the engine has not got yet.
+    size_t prompts_submitted = 0;        // That have not ended.
+    std::vector<ChoiceReply> choices;    // Prompt p has [p * n, p * n + n).
     uint32_t choices_per_prompt = 1;
     uint32_t choices_left = 0;
     bool stream = false;
@@ -212,6 +217,11 @@ class OpenaiApi final : public net::HttpHandler {
   void on_kv_address(net::ExchangeId id);
 
   void start(const Asked& asked, PreparedRequest prepared);
+  // Gives the engine as many of its prompts as it may have at the same time. The exchange may be
+  // gone afterwards.
+  void submit_held(Exchange& exchange);
+  // While draining.
+  void report_if_prepared();
   void refuse(net::ExchangeId id, const openai::ApiError& error);
 
   void take_output(TokenOutput& output);
@@ -262,6 +272,7 @@ class OpenaiApi final : public net::HttpHandler {
   };
   std::unordered_map<ExchangeKey, Waiting> waiting_;
   size_t waiting_bytes_ = 0;
+  size_t prompts_held_ = 0;              // Over all exchanges.
   std::function<void()> when_prepared_;  // While draining.
 
   struct Generation {

@@ -103,9 +103,10 @@ std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
   return std::make_unique<BodyPreparation>(
       [&maker, context_max,
        request = std::move(request)]() -> std::variant<std::string, openai::ApiError> {
-        const auto tokens = request.messages.empty()
-                                ? maker.tokenize(request.prompt, request.add_special_tokens)
-                                : maker.tokenize(request.messages, request.tools);
+        const auto tokens =
+            request.messages.empty()
+                ? maker.tokenize(request.prompt, request.add_special_tokens)
+                : maker.tokenize({request.messages, request.tools, request.chat_template});
         if (const auto* error = std::get_if<openai::ApiError>(&tokens)) {
           return *error;
         }

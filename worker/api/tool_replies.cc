@@ -1,5 +1,6 @@
 #include "worker/api/tool_replies.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/crypto/sha256.h"
@@ -14,11 +15,15 @@ constexpr size_t kIdDigits = 24;
 
 std::string tool_structure(const openai::ApiRequest& request) {
   engine::ToolCallRules rules{.must = request.must_call_tool,
-                              .several = request.parallel_tool_calls && !request.named_tool};
+                              .several = request.parallel_tool_calls};
+  const std::vector<size_t>& callable = request.callable_tools;
   for (size_t index = 0; index < request.tools.size(); ++index) {
     const openai::ApiTool& tool = request.tools[index];
-    if (index == request.named_tool.value_or(index)) {
-      rules.tools.push_back({.place = "tools[" + std::to_string(index) + "].function.parameters",
+    if (callable.empty() || std::ranges::find(callable, index) != callable.end()) {
+      const std::string number = "[" + std::to_string(index) + "]";
+      rules.tools.push_back({.place = request.legacy_functions
+                                          ? "functions" + number + ".parameters"
+                                          : "tools" + number + ".function.parameters",
                              .name = tool.name,
                              .parameters = tool.parameters});
     }

@@ -1,10 +1,16 @@
 #include "worker/core/batcher.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/limits.h"
 
 namespace pdjob::worker {
+
+// One is left to others, because the request has its sequences for several times as long as usual.
+uint32_t sequences_for(uint32_t choices, const EngineSize& engine) {
+  return choices <= engine.sequences ? choices : std::max(1U, engine.sequences - 1);
+}
 
 Batcher::Batcher(BatcherOptions options)
     : options_(options), free_(options.engine.sequences, options.order) {
@@ -14,7 +20,8 @@ Batcher::Batcher(BatcherOptions options)
 }
 
 std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Effect>& effects) {
-  if (free_.size() < request.choices) {
+  const uint32_t sequences = sequences_for(request.choices, options_.engine);
+  if (free_.size() < sequences) {
     return std::nullopt;
   }
   Held held{.reads_prompt = request.reads_prompt};
@@ -30,7 +37,7 @@ std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Eff
     effects.push_back(ReportReuse{
         .request = request.request, .prompt_tokens = request.prompt_tokens, .rows = start.rows});
   }
-  while (held.sequences.size() < request.choices) {
+  while (held.sequences.size() < sequences) {
     held.sequences.push_back(free_.take(effects));
   }
   return held;
@@ -40,28 +47,29 @@ void Batcher::give_back(SequenceId sequence, const PromptRows& kept, std::vector
   free_.put(sequence, kept, effects);
 }
 
-void Batcher::start_prompt(RequestId request, const Held& held, uint32_t prompt_tokens,
-                           uint32_t max_tokens) {
-  PDJOB_CHECK(prompt_tokens > 0 && prompt_tokens <= options_.engine.rows_per_sequence,
-              prompt_tokens);
-  PDJOB_CHECK(held.there.rows < prompt_tokens, request, held.there.rows);
-  PDJOB_CHECK(max_tokens > 0);
-  Request entry{.prompt = held.there.prompt,
-                .prompt_tokens = prompt_tokens,
+void Batcher::start_prompt(const RequestArrived& request, const Held& held) {
+  PDJOB_CHECK(
+      request.prompt_tokens > 0 && request.prompt_tokens <= options_.engine.rows_per_sequence,
+      request.prompt_tokens);
+  PDJOB_CHECK(held.there.rows < request.prompt_tokens, request.request, held.there.rows);
+  PDJOB_CHECK(request.max_tokens > 0);
+  Request entry{.choices = std::vector<Choice>(request.choices),
+                .first = held.sequences.front(),
+                .prompt = held.there.prompt,
+                .prompt_tokens = request.prompt_tokens,
                 .prompt_computed = held.there.rows,
-                .max_tokens = max_tokens,
+                .max_tokens = request.max_tokens,
                 .reads_prompt = held.reads_prompt};
-  for (const SequenceId sequence : held.sequences) {
-    entry.choices.push_back({.sequence = sequence});
+  for (size_t index = 0; index < held.sequences.size(); ++index) {
+    entry.choices[index].sequence = held.sequences[index];
   }
-  const bool is_new = requests_.emplace(request, std::move(entry)).second;
-  PDJOB_CHECK(is_new, request);
+  const bool is_new = requests_.emplace(request.request, std::move(entry)).second;
+  PDJOB_CHECK(is_new, request.request);
 }
 
-void Batcher::start_decoding(RequestId request, const Held& held, uint32_t prompt_tokens,
-                             uint32_t max_tokens) {
-  start_prompt(request, held, prompt_tokens, max_tokens);
-  requests_.at(request).prompt_computed = prompt_tokens;
+void Batcher::start_decoding(const RequestArrived& request, const Held& held) {
+  start_prompt(request, held);
+  requests_.at(request.request).prompt_computed = request.prompt_tokens;
 }
 
 void Batcher::drop(RequestId request, Rows rows, std::vector<Effect>& effects) {
@@ -70,20 +78,24 @@ void Batcher::drop(RequestId request, Rows rows, std::vector<Effect>& effects) {
   const Request entry = std::move(found->second);
   requests_.erase(found);
   for (const Choice& choice : entry.choices) {
-    const bool is_first = &choice == &entry.choices.front();
-    if (is_first && !entry.keep_first && (!choice.ended || !entry.forked)) {
-      rows == Rows::kKeep ? give_back_first(entry, effects)
-                          : give_back(choice.sequence, {}, effects);
-    } else if (!is_first && !choice.ended) {
-      give_back(choice.sequence, {}, effects);
+    if (choice.sequence) {
+      give_back(entry, *choice.sequence, rows, effects);
     }
+  }
+  for (const SequenceId sequence : entry.spare) {
+    give_back(sequence, {}, effects);
   }
 }
 
-// The sequence holds the computed rows of the prompt, then rows of generated tokens.
-void Batcher::give_back_first(const Request& request, std::vector<Effect>& effects) {
-  give_back(request.choices.front().sequence,
-            {.prompt = request.prompt, .rows = request.prompt_computed}, effects);
+// The first sequence holds the computed rows of the prompt, then rows of generated tokens.
+void Batcher::give_back(const Request& request, SequenceId sequence, Rows rows,
+                        std::vector<Effect>& effects) {
+  const bool first = sequence == request.first;
+  if (first && request.keep_first) {
+    return;
+  }
+  const PromptRows prompt{.prompt = request.prompt, .rows = request.prompt_computed};
+  give_back(sequence, first && rows == Rows::kKeep ? prompt : PromptRows{}, effects);
 }
 
 std::vector<BatchItem> Batcher::next_batch() {
@@ -102,8 +114,8 @@ void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
     }
     for (uint32_t index = 0; index < request.choices.size(); ++index) {
       const Choice& choice = request.choices[index];
-      if (!choice.ended && choice.behind() == 1) {
-        items.push_back({.sequence = choice.sequence,
+      if (!choice.ended && choice.sequence && choice.behind() == 1) {
+        items.push_back({.sequence = *choice.sequence,
                          .request = id,
                          .choice = index,
                          .first = choice.computed,
@@ -136,7 +148,7 @@ void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
       continue;
     }
     room -= count;
-    items.push_back({.sequence = request.choices.front().sequence,
+    items.push_back({.sequence = request.first,
                      .request = id,
                      .prompt = true,
                      .first = request.prompt_computed,
@@ -150,11 +162,11 @@ void Batcher::add_continued_items(RequestId id, const Request& request, uint32_t
   for (uint32_t index = 0; index < request.choices.size() && request.forked; ++index) {
     const Choice& choice = request.choices[index];
     const uint32_t count = std::min(choice.behind(), room);
-    if (choice.ended || choice.behind() <= 1 || count == 0) {
+    if (!choice.sequence || choice.behind() <= 1 || count == 0) {
       continue;
     }
     room -= count;
-    items.push_back({.sequence = choice.sequence,
+    items.push_back({.sequence = *choice.sequence,
                      .request = id,
                      .choice = index,
                      .first = choice.computed,
@@ -198,19 +210,13 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
                               : long_enough ? FinishReason::kLength
                                             : FinishReason::kNone;
   effects.push_back(Deliver{.request = token.request, .choice = token.choice, .finish = finish});
-  if (finish == FinishReason::kNone && !request.forked && token.choice > 0) {
-    effects.push_back(
-        ForkSequence{.from = request.choices.front().sequence, .to = choice.sequence});
-  }
   if (finish != FinishReason::kNone) {
     end_choice(request, choice, effects);
+  } else if (!request.forked && token.choice > 0) {
+    fork_into(request, choice, effects);
   }
   if (!request.forked && token.choice + 1 == request.choices.size()) {
-    request.forked = true;
-    // The first sequence outlives its own choice until the others have its rows.
-    if (request.choices.front().ended && !request.keep_first) {
-      give_back_first(request, effects);
-    }
+    end_forking(request, effects);
   }
   const bool all_ended = std::all_of(request.choices.begin(), request.choices.end(),
                                      [](const Choice& c) { return c.ended; });
@@ -220,13 +226,54 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
   return all_ended;
 }
 
+void Batcher::fork_into(Request& request, Choice& choice, std::vector<Effect>& effects) {
+  if (!choice.sequence && !request.spare.empty()) {
+    choice.sequence = request.spare.back();
+    request.spare.pop_back();
+  }
+  if (choice.sequence) {
+    effects.push_back(ForkSequence{.from = request.first, .to = *choice.sequence});
+  }
+}
+
+// The first sequence outlives its own choice until the others have its rows.
+void Batcher::end_forking(Request& request, std::vector<Effect>& effects) {
+  request.forked = true;
+  for (const SequenceId sequence : std::exchange(request.spare, {})) {
+    give_back(sequence, {}, effects);
+  }
+  Choice& first = request.choices.front();
+  if (first.ended) {
+    end_choice(request, first, effects);
+  }
+}
+
 void Batcher::end_choice(Request& request, Choice& choice, std::vector<Effect>& effects) {
   choice.ended = true;
-  if (&choice != &request.choices.front()) {
-    give_back(choice.sequence, {}, effects);
-  } else if (!request.keep_first && request.forked) {
-    give_back_first(request, effects);
+  const bool kept = choice.sequence == request.first && (request.keep_first || !request.forked);
+  if (!choice.sequence || kept) {
+    return;
   }
+  const SequenceId sequence = *std::exchange(choice.sequence, std::nullopt);
+  if (!request.forked && next_of(request) != request.choices.end()) {
+    request.spare.push_back(sequence);
+  } else {
+    pass_on(request, sequence, effects);
+  }
+}
+
+std::vector<Batcher::Choice>::iterator Batcher::next_of(Request& request) {
+  return std::ranges::find_if(
+      request.choices, [](const Choice& choice) { return !choice.ended && !choice.sequence; });
+}
+
+void Batcher::pass_on(Request& request, SequenceId sequence, std::vector<Effect>& effects) {
+  const auto next = next_of(request);
+  if (next == request.choices.end()) {
+    return give_back(request, sequence, Rows::kKeep, effects);
+  }
+  next->sequence = sequence;
+  effects.push_back(TrimSequence{.sequence = sequence, .rows = request.prompt_tokens});
 }
 
 void Batcher::keep_first(RequestId request) { requests_.at(request).keep_first = true; }
@@ -255,10 +302,9 @@ uint64_t Batcher::rows_used() const {
   uint64_t rows = 0;
   for (const auto& [id, request] : requests_) {
     for (const Choice& choice : request.choices) {
-      const bool is_first = &choice == &request.choices.front();
       // Until its first token, a choice after the first has an empty sequence.
-      const bool holds_rows = is_first ? !choice.ended || request.keep_first || !request.forked
-                                       : !choice.ended && choice.generated > 0;
+      const bool holds_rows =
+          choice.sequence && (*choice.sequence == request.first || choice.generated > 0);
       rows += holds_rows ? request.prompt_computed + choice.computed : 0;
     }
   }

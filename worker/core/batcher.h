@@ -2,7 +2,9 @@
 // runs. Prefill and decode workers share it.
 //
 // A request holds one sequence per choice. Its prompt is computed once, in the first of them, and
-// forked into the others. Then every choice adds a token per step.
+// forked into the others. Then every choice adds a token per step. A request with more choices than
+// the engine has sequences holds all but one. All its choices get their first token at once. Those
+// without a sequence wait: each takes that of a choice that has ended, which has the prompt's rows.
 // Decoding goes first in every batch, with one token per choice. Prompts fill the rest in order of
 // arrival. So a batch never waits for a prompt, and a prompt is slowed by at most the sequences
 // that decode beside it. A continued choice starts with many tokens and computes them like a
@@ -33,10 +35,13 @@ struct BatcherOptions {
 
 // The sequences that a request holds.
 struct Held {
-  std::vector<SequenceId> sequences;  // One per choice.
+  std::vector<SequenceId> sequences;  // Of its first choices: sequences_for().
   PromptRows there;                   // The rows already in the first one.
   bool reads_prompt = false;          // RequestArrived::reads_prompt.
 };
+
+// How many sequences a request with so many choices holds at the same time.
+uint32_t sequences_for(uint32_t choices, const EngineSize& engine);
 
 class Batcher {
  public:
@@ -49,13 +54,11 @@ class Batcher {
   // complete, and no transfer writes them.
   void give_back(SequenceId sequence, const PromptRows& kept, std::vector<Effect>& effects);
 
-  // The request computes the missing rows of its prompt, then decodes `max_tokens` per choice.
-  void start_prompt(RequestId request, const Held& held, uint32_t prompt_tokens,
-                    uint32_t max_tokens);
+  // The request computes the missing rows of its prompt, then decodes.
+  void start_prompt(const RequestArrived& request, const Held& held);
   // The request's prompt is in its first sequence and its first tokens are being sampled: only
   // decoding is left.
-  void start_decoding(RequestId request, const Held& held, uint32_t prompt_tokens,
-                      uint32_t max_tokens);
+  void start_decoding(const RequestArrived& request, const Held& held);
   // Drops the request and gives back its sequences, except a kept first one.
   enum class Rows {
     kKeep,   // The prompt's rows that finished steps have written are right.
@@ -95,7 +98,7 @@ class Batcher {
 
  private:
   struct Choice {
-    SequenceId sequence;
+    std::optional<SequenceId> sequence;  // Empty: it waits for one, or has given it to another one.
     uint32_t generated = 0;
     uint32_t computed = 0;  // Generated tokens that have rows.
     bool ended = false;
@@ -103,6 +106,8 @@ class Batcher {
   };
   struct Request {
     std::vector<Choice> choices;
+    SequenceId first;                    // Has the prompt.
+    std::vector<SequenceId> spare = {};  // Until `forked`: held, and empty.
     Prompt prompt;
     uint32_t prompt_tokens = 0;
     uint32_t prompt_computed = 0;
@@ -116,8 +121,17 @@ class Batcher {
   void add_prompt_items(std::vector<BatchItem>& items) const;
   void add_continued_items(RequestId id, const Request& request, uint32_t& room,
                            std::vector<BatchItem>& items) const;
+  // The choice has its first token, and goes on.
+  void fork_into(Request& request, Choice& choice, std::vector<Effect>& effects);
+  // All choices have their first token.
+  void end_forking(Request& request, std::vector<Effect>& effects);
   void end_choice(Request& request, Choice& choice, std::vector<Effect>& effects);
-  void give_back_first(const Request& request, std::vector<Effect>& effects);
+  // The first choice that waits for a sequence.
+  static std::vector<Choice>::iterator next_of(Request& request);
+  // A sequence that a choice of the request does not need any more. The next one takes it.
+  void pass_on(Request& request, SequenceId sequence, std::vector<Effect>& effects);
+  void give_back(const Request& request, SequenceId sequence, Rows rows,
+                 std::vector<Effect>& effects);
 
   const BatcherOptions options_;
   PromptCache free_;

@@ -87,9 +87,8 @@ void EngineLoop::take(EngineCommand& command) {
             }
             const PromptReader reader(request.reading, request.prompt_alternatives);
             Live live{.request = std::move(request), .prompt = prompt, .reader = reader};
-            for (size_t i = 0; i < live.request.samplers.size(); ++i) {
-              live.choices.push_back({.text = engine::TextStream(live.request.stop)});
-            }
+            live.choices.resize(live.request.samplers.size(),
+                                {.text = engine::TextStream(live.request.stop)});
             const bool is_new = live_.emplace(arrived.request, std::move(live)).second;
             PDJOB_CHECK(is_new, arrived.request);
             feed(arrived);
@@ -444,10 +443,11 @@ bool EngineLoop::take_token(Live& live, Choice& choice, GeneratedToken token) {
   // Before min_tokens, the sampler chooses such a token only if no other can follow.
   choice.output.shown = !is_end && !is_stop_token;
   const bool in_text = choice.output.shown || stop.include_stop_string;
-  // A stop string always ends the text, even before min_tokens: shown text cannot be taken back.
+  using Stops = engine::TextStream::Stops;
+  const bool early = ++choice.tokens <= static_cast<uint32_t>(std::max(0, stop.min_tokens));
   const bool stopped =
       in_text && choice.text.push(vocabulary.piece(choice.newest, !stop.skip_special_tokens),
-                                  choice.output.text);
+                                  choice.output.text, early ? Stops::kPass : Stops::kCount);
   if (stopped && choice.output.shown) {
     choice.output.stop_string = choice.text.stop();
   }

@@ -53,7 +53,8 @@ class EngineLoop {
     engine::TextStream text;
     Token newest = 0;
     bool begun = false;
-    TokenOutput output;  // The newest token's output, kept until Deliver.
+    uint32_t tokens = 0;  // So far.
+    TokenOutput output;   // The newest token's output, kept until Deliver.
   };
   // kAwaited: the peer was asked to keep the rows.
   enum class TransferState { kNone, kAwaited, kUnderWay };

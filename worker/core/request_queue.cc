@@ -14,8 +14,8 @@ void refuse(RequestId request, ErrorCode code, std::string message, std::vector<
 
 }  // namespace
 
-RequestQueue::RequestQueue(std::string worker, uint32_t requests_max, uint32_t sequences)
-    : worker_(std::move(worker)), requests_max_(requests_max), sequences_(sequences) {}
+RequestQueue::RequestQueue(std::string worker, uint32_t requests_max)
+    : worker_(std::move(worker)), requests_max_(requests_max) {}
 
 void RequestQueue::push(const RequestArrived& request, std::vector<Effect>& effects) {
   if (closed_) {
@@ -24,12 +24,6 @@ void RequestQueue::push(const RequestArrived& request, std::vector<Effect>& effe
   }
   if (waiting_.size() >= requests_max_) {
     return refuse(request.request, ErrorCode::kOverloaded, "this " + worker_ + "'s queue is full",
-                  effects);
-  }
-  if (request.choices > sequences_) {
-    return refuse(request.request, ErrorCode::kInvalidArgument,
-                  "n is " + std::to_string(request.choices) + ", but this " + worker_ +
-                      " runs at most " + std::to_string(sequences_) + " sequences at once",
                   effects);
   }
   waiting_.push_back(request);

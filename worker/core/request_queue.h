@@ -1,5 +1,5 @@
 // RequestQueue: the requests that wait for sequences, in order of arrival. The queue has a maximum
-// length, each request a deadline. It refuses a request that cannot run or must not wait. So every
+// length, each request a deadline. It refuses a request that must not wait. So every
 // request gets exactly one answer. Pure.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace pdjob::worker {
 class RequestQueue {
  public:
   // Refusals name the worker as `worker`, for example "prefill worker".
-  RequestQueue(std::string worker, uint32_t requests_max, uint32_t sequences);
+  RequestQueue(std::string worker, uint32_t requests_max);
 
   // Queues the request, or fails it.
   void push(const RequestArrived& request, std::vector<Effect>& effects);
@@ -45,7 +45,6 @@ class RequestQueue {
 
   const std::string worker_;
   const uint32_t requests_max_;
-  const uint32_t sequences_;
   std::deque<RequestArrived> waiting_;
   bool closed_ = false;
 };

@@ -109,7 +109,7 @@ TEST(FakeEngine, TextRoundTrips) {
   const auto engine = open();
   const Vocabulary& vocabulary = engine->vocabulary();
   const ChatMessage message{"user", "hi"};
-  const std::string prompt = vocabulary.apply_chat_template({&message, 1}, {}).value();
+  const std::string prompt = vocabulary.apply_chat_template({&message, 1}, {}, {}).value();
   EXPECT_EQ(prompt, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
   const std::vector<Token> tokens = vocabulary.tokenize(prompt, true, true);
   EXPECT_EQ(tokens.front(), kFakeStart);

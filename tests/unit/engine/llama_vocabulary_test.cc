@@ -60,7 +60,7 @@ class LlamaVocabularyTest : public testing::Test {
   static std::string generate(const SamplingParams& params, int tokens_max, bool* ended = nullptr) {
     const ChatMessage message{"user", "Describe a person as JSON."};
     std::vector<Token> tokens = vocabulary().tokenize(
-        vocabulary().apply_chat_template({&message, 1}, {}).value(), true, true);
+        vocabulary().apply_chat_template({&message, 1}, {}, {}).value(), true, true);
     auto sampler = open(params, tokens).value();
     engine_->clear(SequenceId{0});
     std::string text;
@@ -137,11 +137,27 @@ TEST_F(LlamaVocabularyTest, HostileTextIsOnlyText) {
 TEST_F(LlamaVocabularyTest, ChatTemplateIsTheModels) {
   const ChatMessage messages[] = {
       {"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Yes?"}, {"user", "Bye"}};
-  const std::string prompt = vocabulary().apply_chat_template(messages, {}).value();
+  const std::string prompt = vocabulary().apply_chat_template(messages, {}, {}).value();
   EXPECT_EQ(prompt,
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
             "<|im_start|>assistant\nYes?<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
             "<|im_start|>assistant\n");
+}
+
+TEST_F(LlamaVocabularyTest, ChatMayStayClosedOrGoOnWithItsLastMessage) {
+  const ChatMessage messages[] = {
+      {"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Yes, I "}};
+  const std::string closed =
+      vocabulary().apply_chat_template(messages, {}, {.opens_turn = false}).value();
+  const std::string begin =
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+      "<|im_start|>assistant\nYes, I ";
+  EXPECT_EQ(closed, begin + "<|im_end|>\n");
+  const ChatFilling continued{.opens_turn = false, .continues_last = true};
+  EXPECT_EQ(vocabulary().apply_chat_template(messages, {}, continued).value(), begin);
+  const ChatFilling wrong{.values = {{"a", "{"}}};
+  EXPECT_EQ(vocabulary().apply_chat_template(messages, {}, wrong).error().code,
+            ErrorCode::kInvalidArgument);
 }
 
 TEST_F(LlamaVocabularyTest, JsonSchemaGivesJson) {

@@ -54,6 +54,25 @@ TEST_F(SamplerTest, GreedyTakesTheLowestOfEquals) {
   EXPECT_EQ(first({.temperature = 0}, logits({{257, 3.0F}})), 257);
 }
 
+TEST_F(SamplerTest, TopPOfZeroIsTheMostLikelyToken) {
+  const auto counts = histogram({.top_p = 0}, logits({{7, 1.0F}, {9, 1.1F}, {11, 1.0F}}), 50);
+  EXPECT_EQ(counts, (std::map<Token, int>{{9, 50}}));
+}
+
+TEST_F(SamplerTest, ChoosesAmongTheAllowedTokensOnly) {
+  const auto row = logits({{7, 5.0F}, {9, 1.0F}, {11, 1.0F}});
+  const auto counts = histogram({.allowed_tokens = {9, 11}}, row, 100);
+  EXPECT_EQ(counts.size(), 2U);
+  EXPECT_TRUE(counts.contains(9) && counts.contains(11));
+  EXPECT_EQ(first({.temperature = 0,
+                   .repetition_penalty = 2,
+                   .logit_bias = {{7, 100}, {11, 1}},
+                   .allowed_tokens = {9, 11}},
+                  row),
+            11);
+  EXPECT_FALSE(open_sampler(*engine_, {.allowed_tokens = {1 << 20}}, {}, {}).has_value());
+}
+
 TEST_F(SamplerTest, RefusesLogitsThatAreNotNumbers) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {

@@ -50,6 +50,20 @@ void expect_however_cut(const StopParams& stop, const std::string& text, const S
   }
 }
 
+TEST(TextStream, AStopStringPassesBeforeItCounts) {
+  TextStream stream(stops({"ab", "xaby"}));
+  std::string out;
+  EXPECT_FALSE(stream.push("1ab2", out, TextStream::Stops::kPass));
+  EXPECT_EQ(out, "1ab2") << "shown at once";
+  EXPECT_FALSE(stream.push("xab", out, TextStream::Stops::kPass));
+  EXPECT_FALSE(stream.push("z", out)) << "it ended before stop strings count";
+  EXPECT_EQ(out, "1ab2xabz");
+  EXPECT_FALSE(stream.push("a", out, TextStream::Stops::kPass));
+  EXPECT_TRUE(stream.push("b", out)) << "it ends in a token that counts";
+  EXPECT_EQ(out, "1ab2xabz");
+  EXPECT_EQ(stream.stop(), "ab");
+}
+
 TEST(TextStream, ShowsPlainTextAtOnce) {
   TextStream stream({});
   std::string out;

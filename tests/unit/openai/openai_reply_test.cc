@@ -91,6 +91,33 @@ TEST(ReplyWhole, CallsOfToolsAreInTheMessage) {
   EXPECT_FALSE(reply["message"].contains("tool_calls"));
 }
 
+TEST(ReplyWhole, CallsOfFunctionsHaveTheOldForm) {
+  const std::vector<ToolCallPart> calls = {
+      {.index = 0, .id = "call_1", .name = "f", .arguments = "{}"}};
+  ReplyWriter writer = writer_of({.kind = ApiKind::kChat, .tools = true, .legacy_functions = true});
+  const ReplyPart part{.finish = FinishReason::kStop, .calls = calls, .ends_in_calls = true};
+  std::string out;
+  writer.append_whole(out, {&part, 1}, {}, {});
+  const auto reply = nlohmann::json::parse(out)["choices"][0];
+  EXPECT_EQ(reply["finish_reason"], "function_call");
+  EXPECT_EQ(reply["message"], nlohmann::json::parse(R"({"role":"assistant","content":null,
+      "function_call":{"name":"f","arguments":"{}"}})"));
+}
+
+TEST(ReplyStream, CallsOfFunctionsHaveTheOldForm) {
+  ReplyWriter writer = writer_of({.kind = ApiKind::kChat, .tools = true, .legacy_functions = true});
+  const std::vector<ToolCallPart> begin = {{.index = 0, .id = "call_1", .name = "f"}};
+  const std::vector<ToolCallPart> more = {{.index = 0, .arguments = "{}"}};
+  std::string out;
+  writer.append_part(out, {.calls = begin});
+  writer.append_part(out, {.calls = more, .finish = FinishReason::kStop, .ends_in_calls = true});
+  EXPECT_NE(out.find(R"("delta":{"function_call":{"name":"f","arguments":""}})"),
+            std::string::npos);
+  EXPECT_NE(out.find(R"("delta":{"function_call":{"arguments":"{}"}},"logprobs":null,)"
+                     R"("finish_reason":"function_call")"),
+            std::string::npos);
+}
+
 TEST(ReplyStream, ChatBeginsWithTheRoleAndEndsWithDone) {
   ReplyWriter writer = writer_of({.kind = ApiKind::kChat});
   std::string out;

@@ -50,6 +50,24 @@ std::vector<json> events_of(const std::string& stream) {
   return events;
 }
 
+TEST(SglangReply, HasTheLogprobsOfThePromptFromWhereTheyAreAsked) {
+  const std::vector<Token> prompt = {1, 7, 8};
+  const PromptLogprobs scored{.alternatives = 1, .logprobs = {-1, -2}, .top = {{5, -3}, {6, -4}}};
+  const ReplyPart part{
+      .finish = FinishReason::kLength, .prompt = prompt, .prompt_logprobs = &scored};
+  json meta = whole({.logprobs = true, .logprob_start = 0}, {part})["meta_info"];
+  EXPECT_EQ(meta["input_token_logprobs"],
+            json::parse("[[null,1,null],[-1.0,7,null],[-2.0,8,null]]"));
+  EXPECT_EQ(meta["finish_reason"], json({{"type", "length"}, {"length", 0}}));
+  EXPECT_EQ(meta["output_token_logprobs"], json::array());
+  EXPECT_FALSE(meta.contains("input_top_logprobs"));
+  meta =
+      whole({.logprobs = true, .alternatives = true, .text_in_logprobs = true, .logprob_start = 1},
+            {part})["meta_info"];
+  EXPECT_EQ(meta["input_token_logprobs"], json::parse(R"([[null,7,"<7>"],[-2.0,8,"<8>"]])"));
+  EXPECT_EQ(meta["input_top_logprobs"], json::parse(R"([null,[[-4.0,6,"<6>"]]])"));
+}
+
 TEST(SglangReply, HasTextIdsAndMetaInfo) {
   const json reply = whole({.logprobs = true}, {{.text = "a\"b",
                                                  .tokens = kTwo,

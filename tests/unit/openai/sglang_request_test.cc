@@ -122,6 +122,25 @@ TEST(SglangRequest, NamesPromptsByTheirRids) {
   EXPECT_EQ(refused(R"({"text":"a","rid":")" + std::string(300, 'x') + R"("})"), "rid");
 }
 
+TEST(SglangRequest, MayScoreItsPromptAndGenerateNothing) {
+  const ApiRequest scorer =
+      parsed(R"({"input_ids":[1,2,3],"return_logprob":true,"logprob_start_len":1,
+                 "sampling_params":{"max_new_tokens":0}})");
+  EXPECT_EQ(scorer.logprob_start, 1U);
+  EXPECT_TRUE(scorer.scores_prompt());
+  EXPECT_EQ(scorer.stop.max_tokens, 0);
+  EXPECT_FALSE(scorer.fills_context);
+  EXPECT_FALSE(parsed(R"({"text":"a","logprob_start_len":0})").scores_prompt());
+  EXPECT_FALSE(parsed(R"({"text":"a","return_logprob":true})").scores_prompt());
+  EXPECT_EQ(refused(R"({"text":"a","return_logprob":true,"logprob_start_len":0,"stream":true})"),
+            "stream");
+}
+
+TEST(SglangRequest, TheSamplingSeedMinusOneIsNone) {
+  EXPECT_TRUE(with_params(R"("sampling_seed":3)").seeded);
+  EXPECT_FALSE(with_params(R"("sampling_seed":-1)").seeded);
+}
+
 TEST(SglangRequest, LogprobsAreAtTemperature) {
   const ApiRequest request =
       parsed(R"({"text":"a","return_logprob":true,"top_logprobs_num":2,"logprob_start_len":-1,
@@ -132,8 +151,6 @@ TEST(SglangRequest, LogprobsAreAtTemperature) {
   EXPECT_EQ(parsed(R"({"text":"a","top_logprobs_num":2,"logprob_start_len":0})").sampling.logprobs,
             -1)
       << "without return_logprob there are none";
-  EXPECT_EQ(refused(R"({"text":"a","return_logprob":true,"logprob_start_len":0})"),
-            "logprob_start_len");
   EXPECT_EQ(refused(R"({"text":"a","return_logprob":true,"token_ids_logprob":[1]})"),
             "token_ids_logprob");
   EXPECT_EQ(refused(R"({"text":"a","return_logprob":"yes"})"), "return_logprob");

@@ -38,8 +38,9 @@ class WatchedVocabulary final : public engine::Vocabulary {
   }
   size_t piece_bytes_max() const override { return watched_.piece_bytes_max(); }
   Result<std::string> apply_chat_template(std::span<const engine::ChatMessage> messages,
-                                          std::span<const engine::ChatTool> tools) const override {
-    return watched_.apply_chat_template(messages, tools);
+                                          std::span<const engine::ChatTool> tools,
+                                          const engine::ChatFilling& filling) const override {
+    return watched_.apply_chat_template(messages, tools, filling);
   }
   bool is_end(Token token) const override { return watched_.is_end(token); }
   std::span<const Token> end_tokens() const override { return watched_.end_tokens(); }

@@ -47,7 +47,8 @@ TEST(RowReader, SaysWhatIsWrongWithARow) {
   EXPECT_EQ(error_of(rows, R"({"custom_id": "a", "method": "GET", "url": "/v1/completions"})"),
             "invalid_method: its method must be POST");
   EXPECT_EQ(error_of(rows, R"({"custom_id": "a", "url": "/v1/files", "body": {}})"),
-            "invalid_url: its url must be /v1/chat/completions or /v1/completions");
+            "invalid_url: its url must be /v1/chat/completions, /v1/completions or "
+            "/v1/embeddings");
   EXPECT_EQ(error_of(rows, R"({"custom_id": "a", "url": "/v1/completions", "body": [1]})"),
             "invalid_body: its body is not a JSON object");
 }
@@ -61,6 +62,21 @@ TEST(RowReader, PredictsTheLengthOfAnAnswer) {
   EXPECT_EQ(weight(R"({"max_tokens":40,"n":3})"), 120U);
   EXPECT_EQ(weight(R"({"max_completion_tokens":7,"max_tokens":40})"), 7U);
   EXPECT_GT(weight("{}"), 100U);
+}
+
+TEST(RowReader, TakesRowsOfEmbeddings) {
+  std::string text =
+      R"({"custom_id": "a", "url": "/v1/embeddings", "body": {"input": ["x", "y"]}})";
+  EXPECT_LT(reader().glance(text, {}).weight, 5U) << "nothing is generated";
+  RowError error;
+  const auto request = reader().request(text, {}, error);
+  ASSERT_TRUE(request) << error.message;
+  EXPECT_EQ(request->target, "/v1/embeddings");
+  const RowReader filled = reader(R"({"input": "{{text}}"})");
+  std::string line = "a line";
+  const auto row = filled.request(line, {.format = RowFormat::kText, .number = 1}, error);
+  ASSERT_TRUE(row) << error.message;
+  EXPECT_EQ(row->target, "/v1/embeddings");
 }
 
 TEST(RowReader, FillsATemplateFromCsv) {

@@ -52,7 +52,7 @@ TEST(RequestDigest, KnowsWhichRequestsHaveTheSameAnswerAgain) {
     EXPECT_TRUE(digest(body).deterministic) << body;
   }
   for (const char* body : {"{}", R"({"temperature":0.1})", R"({"temperature":null})",
-                           R"({"seed":null})", R"({"temperature":"0"})"}) {
+                           R"({"seed":null})", R"({"seed":-1})", R"({"temperature":"0"})"}) {
     EXPECT_FALSE(digest(body).deterministic) << body;
   }
 }

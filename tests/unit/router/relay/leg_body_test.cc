@@ -112,7 +112,10 @@ TEST(RequestBody, CountsAsManyTokensAsThereMayBe) {
   EXPECT_LT(most, 1'000'000'000U) << "sums of many must not overflow";
   EXPECT_EQ(output_tokens(R"("max_tokens":100000000000000000000)"), most);
   EXPECT_EQ(output_tokens(R"("max_completion_tokens":null,"max_tokens":32)"), 32U);
-  EXPECT_EQ(output_tokens(R"("max_tokens":null)"), output_tokens(""));
+  for (const char* none :
+       {R"("max_tokens":null)", R"("max_tokens":-1)", R"("max_completion_tokens":-1)"}) {
+    EXPECT_EQ(output_tokens(none), output_tokens("")) << none;
+  }
 }
 
 TEST(RequestBody, KnowsWhatReadsItsPromptOnly) {
@@ -130,6 +133,22 @@ TEST(RequestBody, KnowsWhatReadsItsPromptOnly) {
   EXPECT_EQ(scanned(R"({"prompt":"x","max_tokens":0})").output_tokens(), 0U);
   EXPECT_FALSE(
       scanned(R"({"messages":[],"echo":true,"logprobs":true,"max_tokens":1})").prompt_only());
+}
+
+TEST(RequestBody, KnowsASglangRequestThatScoresItsPrompt) {
+  const auto reads = [](const std::string& fields) {
+    const auto scanned =
+        RequestBody::scan(R"({"input_ids":[1,2],)" + fields + "}", BodyForm::kSglang);
+    const auto& body = std::get<RequestBody>(scanned);
+    return std::pair(body.scores_prompt(), body.prompt_only());
+  };
+  const std::string start = R"("return_logprob":true,"logprob_start_len":)";
+  const std::string none = R"(,"sampling_params":{"max_new_tokens":0})";
+  EXPECT_EQ(reads(start + "0" + none), std::pair(true, true));
+  EXPECT_EQ(reads(start + "5"), std::pair(true, false));
+  EXPECT_EQ(reads(start + "-1" + none), std::pair(false, false));
+  EXPECT_EQ(reads(start + "null" + none), std::pair(false, false));
+  EXPECT_EQ(reads(R"("logprob_start_len":0)" + none), std::pair(false, false));
 }
 
 TEST(RequestBody, EachFormHasAllThatIsAskedOfIt) {
@@ -161,9 +180,10 @@ TEST(RequestBody, CountsNumbersThatAreWrittenOtherwise) {
         R"("max_completion_tokens":1,"max_tokens":900)"}) {
     EXPECT_EQ(scanned("{" + std::string(limits) + "}").output_tokens(), 900U) << limits;
   }
-  for (const char* limits : {R"("max_tokens":"900")", R"("max_tokens":0.5)", R"("max_tokens":-1)",
-                             R"("max_tokens":true)", R"("max_tokens":[900])",
-                             R"("max_tokens":1e30)", R"("n":"2")", R"("best_of":1.5)"}) {
+  for (const char* limits :
+       {R"("max_tokens":"900")", R"("max_tokens":0.5)", R"("max_tokens":-2)",
+        R"("max_tokens":true)", R"("max_tokens":[900])", R"("max_tokens":1e30)", R"("n":"2")",
+        R"("n":-1)", R"("best_of":1.5)"}) {
     EXPECT_EQ(status_of("{" + std::string(limits) + "}"), 400) << limits;
   }
 }

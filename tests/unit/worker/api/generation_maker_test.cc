@@ -149,7 +149,7 @@ TEST_F(GenerationMakerTest, ChoicesThatWaitHoldNoTableOfTheVocabulary) {
   const GenerationMaker of_large(large, net::Role::kBoth);
   openai::ApiRequest request{.prompts = std::vector<std::string>(limits::kPromptsMax, "abc"),
                              .sampling = {.repetition_penalty = 1.2F},
-                             .choices = limits::kChoicesMax};
+                             .choices = limits::kRequestChoicesMax / limits::kPromptsMax};
   const size_t before = memory_used();
   std::vector<GenerationRequest> made;
   for (size_t index = 0; index < limits::kPromptsMax; ++index) {

@@ -35,7 +35,8 @@ TEST(ToolStructure, SaysWhichCallsTheRequestAllows) {
 TEST(ToolStructure, ANamedToolIsTheOnlyOneAndCalledOnce) {
   openai::ApiRequest request = request_with_tools();
   request.must_call_tool = true;
-  request.named_tool = 1;
+  request.callable_tools = {1};
+  request.parallel_tool_calls = false;
   const auto rules = engine::read_tool_calls(tool_structure(request)).value();
   EXPECT_FALSE(rules.several);
   ASSERT_EQ(rules.tools.size(), 1U);

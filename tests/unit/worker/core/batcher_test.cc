@@ -7,63 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/worker_words.h"
+#include "tests/unit/worker/core/batcher_fixture.h"
 
 namespace pdjob::worker {
 namespace {
-
-constexpr uint32_t kRows = 16;
-
-std::vector<SequenceId> sequences(std::initializer_list<uint32_t> values) {
-  std::vector<SequenceId> result;
-  for (const uint32_t value : values) {
-    result.push_back(SequenceId{value});
-  }
-  return result;
-}
-
-struct BatcherTest : testing::Test {
-  // Takes sequences for a request of this many choices. Its prompt is unknown.
-  std::optional<Held> take(uint32_t choices) {
-    std::vector<Effect> effects;
-    const auto held = batcher.take({.choices = choices}, effects);
-    EXPECT_EQ(words(effects), Words{});
-    return held;
-  }
-  static std::vector<SequenceId> sequences_of(const std::optional<Held>& held) {
-    return held.value_or(Held{}).sequences;
-  }
-  Words give_back(uint32_t sequence) {
-    std::vector<Effect> effects;
-    batcher.give_back(SequenceId{sequence}, {}, effects);
-    return words(effects);
-  }
-  void start(uint64_t request, uint32_t prompt_tokens, uint32_t choices = 1,
-             uint32_t max_tokens = 4) {
-    batcher.start_prompt(RequestId{request}, take(choices).value(), prompt_tokens, max_tokens);
-  }
-  Words drop(uint64_t request, Batcher::Rows rows = Batcher::Rows::kClear) {
-    std::vector<Effect> effects;
-    batcher.drop(RequestId{request}, rows, effects);
-    return words(effects);
-  }
-  // Returns the next batch in words. Its prompts count as computed.
-  std::string run() {
-    const RunStep step{batcher.next_batch()};
-    batcher.batch_finished();
-    return word(step);
-  }
-  Words sampled(uint64_t request, uint32_t choice = 0, bool stopped = false, uint32_t count = 1) {
-    std::vector<Effect> effects;
-    ended = batcher.token_sampled(
-        {.request = RequestId{request}, .choice = choice, .stopped = stopped, .count = count},
-        effects);
-    return words(effects);
-  }
-
-  Batcher batcher{{.engine = {.sequences = 4, .rows_per_sequence = kRows, .batch_tokens = 10},
-                   .prompt_tokens_per_step = 8}};
-  bool ended = false;  // The result of the last sampled().
-};
 
 // --- who holds which sequence
 
@@ -95,7 +42,7 @@ TEST(ReadingBatcher, AStepWithSuchAPromptIsSmallWhateverElseIsInIt) {
                                  .prompt_tokens = tokens,
                                  .prompt = prompt,
                                  .reads_prompt = reads};
-    batcher.start_prompt(RequestId{request}, batcher.take(arrived, effects).value(), tokens, 1);
+    batcher.start_prompt(arrived, batcher.take(arrived, effects).value());
   };
   const auto run = [&] {
     const RunStep step{batcher.next_batch()};
@@ -118,7 +65,7 @@ TEST(ReadingBatcher, SeveralSuchPromptsShareAStep) {
   for (const uint64_t request : {1U, 2U, 3U}) {
     const RequestArrived arrived{
         .request = RequestId{request}, .prompt_tokens = 30, .reads_prompt = true};
-    batcher.start_prompt(RequestId{request}, batcher.take(arrived, effects).value(), 30, 1);
+    batcher.start_prompt(arrived, batcher.take(arrived, effects).value());
   }
   EXPECT_EQ(word(RunStep{batcher.next_batch()}), "run s0:r1[0+30]*1 s1:r2[0+30]*1 s2:r3[0+4]");
 }
@@ -318,7 +265,7 @@ TEST_F(BatcherTest, CallsAnEndTokenStopAlsoWhereLengthWouldEndIt) {
 }
 
 TEST_F(BatcherTest, StartsDecodingWhoseTokensAreBeingSampledAlready) {
-  batcher.start_decoding(RequestId{1}, *take(2), 5, 4);
+  batcher.start_decoding(kFetched, *take(2));
   EXPECT_EQ(run(), "run");
   EXPECT_EQ(sampled(1, 0), Words{"deliver r1.0"});
   EXPECT_EQ(sampled(1, 1), (Words{"deliver r1.1", "fork s0 s1"}));
@@ -388,16 +335,17 @@ struct KeepingBatcherTest : testing::Test {
               KvMode kv = KvMode::kLocal) {
     const auto tokens = static_cast<uint32_t>(prompt->tokens.size());
     std::vector<Effect> effects;
-    const auto held = batcher.take({.request = RequestId{request},
-                                    .prompt_tokens = tokens,
-                                    .choices = choices,
-                                    .kv = kv,
-                                    .prompt = prompt},
-                                   effects);
+    const RequestArrived arrived{.request = RequestId{request},
+                                 .prompt_tokens = tokens,
+                                 .choices = choices,
+                                 .max_tokens = 4,
+                                 .kv = kv,
+                                 .prompt = prompt};
+    const auto held = batcher.take(arrived, effects);
     if (kv == KvMode::kFetch) {
-      batcher.start_decoding(RequestId{request}, *held, tokens, 4);
+      batcher.start_decoding(arrived, *held);
     } else {
-      batcher.start_prompt(RequestId{request}, *held, tokens, 4);
+      batcher.start_prompt(arrived, *held);
     }
     return words(effects);
   }
@@ -510,8 +458,9 @@ TEST_F(KeepingBatcherTest, KeepsNothingWhenItIsOff) {
                .prompt_tokens_per_step = 64,
                .prefix_cache = false}};
   std::vector<Effect> effects;
-  const auto held = off.take({.prompt_tokens = 40, .prompt = prompt(40)}, effects);
-  off.start_prompt(RequestId{1}, *held, 40, 1);
+  const RequestArrived arrived{.request = RequestId{1}, .prompt_tokens = 40, .prompt = prompt(40)};
+  const auto held = off.take(arrived, effects);
+  off.start_prompt(arrived, *held);
   off.next_batch();
   off.batch_finished();
   off.token_sampled({.request = RequestId{1}}, effects);
@@ -542,7 +491,7 @@ TEST_F(BatcherTest, CountsThePromptOnceUntilItIsForked) {
 }
 
 TEST_F(BatcherTest, CountsAFetchedPromptOnceUntilItIsForked) {
-  batcher.start_decoding(RequestId{1}, *take(2), 5, 4);
+  batcher.start_decoding(kFetched, *take(2));
   EXPECT_EQ(batcher.rows_used(), 5U);
 }
 

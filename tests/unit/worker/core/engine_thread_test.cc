@@ -213,6 +213,24 @@ TEST_F(EngineThreadTest, StopsAtAStopStringAndHidesIt) {
   EXPECT_EQ(text, alone.substr(0, alone.find(alone.substr(3, 2))));
 }
 
+TEST_F(EngineThreadTest, NoStopStringEndsAGenerationBeforeMinTokens) {
+  ASSERT_TRUE(decode.thread().submit(decode.request({.id = 1, .max_tokens = 40})));
+  const std::string alone = decode.text(40);
+  // The fake engine's tokens are bytes; the last one is the stop string, wherever else it is.
+  GenerationRequest stopped = decode.request({.id = 2, .max_tokens = 40});
+  stopped.stop.strings = {alone.substr(3, 1)};
+  stopped.stop.min_tokens = 12;
+  ASSERT_TRUE(decode.thread().submit(std::move(stopped)));
+  const size_t end = alone.find(alone.substr(3, 1), 12);
+  std::string text;
+  TokenOutput last;
+  do {
+    last = decode.expect<TokenOutput>();
+    text += last.text;
+  } while (last.finish == FinishReason::kNone && !HasFailure());
+  EXPECT_EQ(text, alone.substr(0, end));
+}
+
 TEST_F(EngineThreadTest, ChoosesNoStopTokenBeforeMinTokens) {
   ASSERT_TRUE(decode.thread().submit(decode.request({.id = 1})));
   StopParams stop{.min_tokens = 6};

@@ -10,13 +10,9 @@ namespace {
 using std::chrono::seconds;
 
 struct RequestQueueTest : testing::Test {
-  Words push(uint64_t request, Instant deadline = kNever, uint32_t choices = 1) {
+  Words push(uint64_t request, Instant deadline = kNever) {
     effects.clear();
-    queue.push({.request = RequestId{request},
-                .prompt_tokens = 10,
-                .choices = choices,
-                .deadline = deadline},
-               effects);
+    queue.push({.request = RequestId{request}, .prompt_tokens = 10, .deadline = deadline}, effects);
     return words(effects);
   }
   Words expire(Instant now) {
@@ -26,7 +22,7 @@ struct RequestQueueTest : testing::Test {
   }
   std::string error() const { return std::get<FailRequest>(effects.front()).error.message; }
 
-  RequestQueue queue{"decode worker", 2, 4};
+  RequestQueue queue{"decode worker", 2};
   std::vector<Effect> effects;
   const Instant start{std::chrono::hours(1)};
 };
@@ -63,11 +59,6 @@ TEST_F(RequestQueueTest, RefusesBeyondItsBound) {
   EXPECT_EQ(push(3), (Words{"fail r3 overloaded", "end r3"}));
   EXPECT_EQ(error(), "this decode worker's queue is full");
   EXPECT_EQ(queue.size(), 2U);
-}
-
-TEST_F(RequestQueueTest, RefusesMoreChoicesThanThereAreSequences) {
-  EXPECT_EQ(push(1, kNever, 5), (Words{"fail r1 invalid_argument", "end r1"}));
-  EXPECT_EQ(error(), "n is 5, but this decode worker runs at most 4 sequences at once");
 }
 
 TEST_F(RequestQueueTest, RefusesEverythingOnceClosedButKeepsWhatWaits) {
