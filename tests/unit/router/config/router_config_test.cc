@@ -52,7 +52,8 @@ TEST(RouterConfig, AllowedOriginsHaveNoPath) {
   EXPECT_TRUE(config.allowed_origins.empty()) << "off by default";
   EXPECT_EQ(errors_of("allowed_origins: [\"*\", \"http://localhost:3000\", \"app://x\"]\n"), "");
   EXPECT_EQ(config.allowed_origins.size(), 3U);
-  for (const char* wrong : {"chat.example", "https://chat.example/", "https://a b", "", "https://"}) {
+  for (const char* wrong :
+       {"chat.example", "https://chat.example/", "https://a b", "", "https://"}) {
     EXPECT_NE(errors_of("allowed_origins: [\"" + std::string(wrong) + "\"]\n").find("an origin is"),
               std::string::npos)
         << wrong;
