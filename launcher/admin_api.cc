@@ -2,10 +2,12 @@
 
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/parse_number.h"
 #include "launcher/dashboard/dashboard.h"
 #include "net/http/http_client.h"
+#include "net/http/reply_head.h"
 
 namespace pdjob::launcher {
 
@@ -146,7 +148,10 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   } else if (request.method == "POST" && request.path == "/scale") {
     take_sizes(id, request);
   } else if (request.method != "GET") {
-    server_->reply(id, 405, kText, "only GET, and POST /scale\n");
+    const std::vector<std::string_view> methods = request.path == "/scale"
+                                                      ? std::vector<std::string_view>{"GET", "POST"}
+                                                      : std::vector<std::string_view>{"GET"};
+    server_->reply(id, 405, kText, "only GET, and POST /scale\n", {net::allow_header(methods)});
   } else if (const auto file = dashboard_file(request.path)) {
     server_->reply(id, 200, file->content_type, file->text, dashboard_headers());
   } else if (!answer_page(id, request)) {

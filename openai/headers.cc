@@ -61,6 +61,13 @@ constexpr std::array kOfReplies = {
     Fact{header::kKvTransport,
          "The transport that moved the KV: `shm`, `tcp`, `nccl`, `cuda_ipc`."},
     Fact{header::kAborted, "`1`: the request was aborted before its end."},
+    Fact{"X-Accel-Buffering",
+         "`no` on streams: a proxy such as nginx then passes events on at once."},
+    Fact{"Allow", "The methods of the route, in a reply with status 405."},
+    Fact{"Accept-Encoding", "The codings of bodies that are read, in a reply with status 415."},
+    Fact{"Access-Control-Allow-Origin",
+         "The page's origin or `*`, where `router.allowed_origins` allows it."},
+    Fact{"Access-Control-Expose-Headers", "The headers of this table, beside it."},
     Fact{header::kKvSuspect, "From a worker to its router: KV of this peer arrives damaged."},
     Fact{"x-ratelimit-limit-requests", "Requests that the tenant may send each minute."},
     Fact{"x-ratelimit-remaining-requests", "Requests that are left now."},
@@ -85,6 +92,14 @@ void append_table(std::string& text, const char* title, const auto& facts) {
 }
 
 }  // namespace
+
+std::string exposed_headers() {
+  std::string names;
+  for (const Fact& fact : kOfReplies) {
+    names.append(names.empty() ? "" : ", ").append(fact.name);
+  }
+  return names;
+}
 
 std::string header_reference() {
   std::string text =

@@ -43,6 +43,8 @@ inline constexpr std::string_view kRateLimit = "x-ratelimit-";
 
 }  // namespace header
 
+// The names of replies' headers, for pages of other origins.
+std::string exposed_headers();
 // Every header, as Markdown tables.
 std::string header_reference();
 

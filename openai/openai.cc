@@ -145,6 +145,7 @@ void read_reply_form(const Fields& fields, ApiRequest& request) {
   }
   if (const auto options = fields.object("stream_options")) {
     options->boolean("include_usage", request.include_usage);
+    options->boolean("continuous_usage_stats", request.continuous_usage);
     if (!request.stream) {
       fields.wrong("stream_options", "must only be given with stream");
     }

@@ -130,6 +130,7 @@ struct ApiRequest {
   bool scores_prompt() const { return (echo && sampling.logprobs >= 0) || logprob_start; }
   bool stream = false;
   bool include_usage = false;
+  bool continuous_usage = false;
   bool return_token_ids = false;
   bool prompts_listed = false;  // The prompts came as a list, even if it has one.
   // Only for kSglang and kTokens: names of its prompts, one for each, or none.

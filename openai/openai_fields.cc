@@ -78,6 +78,16 @@ std::string why_not_json(simdjson::error_code error, std::string_view body) {
   return "is not valid JSON: " + (reason.empty() ? simdjson::error_message(error) : reason);
 }
 
+// JSON has no largest number, but its reader here has.
+void refuse_number(Problem& problem, simdjson::error_code error, std::string_view body) {
+  const std::string field = json_large_number(body);
+  if (field.empty()) {
+    refuse(problem, "", why_not_json(error, body));
+  } else {
+    refuse(problem, field, "the number is too large");
+  }
+}
+
 }  // namespace
 
 Problem read_object(std::string_view body, const std::function<void(const Fields&)>& read,
@@ -95,7 +105,9 @@ Problem read_object(std::string_view body, const std::function<void(const Fields
     error = parser.parse(body.data(), body.size()).get(root);
   }
   dom::object object;
-  if (error != simdjson::SUCCESS) {
+  if (error == simdjson::NUMBER_ERROR) {
+    refuse_number(problem, error, body);
+  } else if (error != simdjson::SUCCESS) {
     refuse(problem, "", why_not_json(error, body));
   } else if (root.get(object) != simdjson::SUCCESS) {
     must_be(problem, "", "a JSON object", root);

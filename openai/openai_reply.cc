@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/hex.h"
 #include "common/json/json_writer.h"
 #include "openai/openai_embedding.h"
+#include "openai/openai_fields.h"
 #include "openai/sglang_reply.h"
 
 namespace pdjob::openai {
@@ -39,10 +41,31 @@ void append_usage(JsonWriter& json, const Usage& usage) {
   json.key("prompt_tokens").integer(usage.prompt_tokens);
   json.key("completion_tokens").integer(usage.completion_tokens);
   json.key("total_tokens").integer(usage.prompt_tokens + usage.completion_tokens);
-  if (usage.cached_tokens > 0) {
-    json.key("prompt_tokens_details").begin_object();
-    json.key("cached_tokens").integer(usage.cached_tokens);
-    json.end_object();
+  json.key("prompt_tokens_details").begin_object();
+  json.key("cached_tokens").integer(usage.cached_tokens);
+  json.end_object().end_object();
+}
+
+// A '%' that no two hexadecimal digits follow stands for itself.
+std::string percent_decoded(std::string_view encoded) {
+  std::string text;
+  for (size_t at = 0; at < encoded.size(); ++at) {
+    const auto byte = encoded[at] == '%' && encoded.size() - at > 2
+                          ? parse_hex(encoded.substr(at + 1, 2))
+                          : std::nullopt;
+    text += byte ? static_cast<char>(*byte) : encoded[at];
+    at += byte ? 2 : 0;
+  }
+  return text;
+}
+
+void append_card(JsonWriter& json, const ModelCard& model) {
+  json.begin_object();
+  json.key("id").string(model.id).key("object").string("model");
+  json.key("created").integer(model.created).key("owned_by").string("pdjob");
+  json.key("root").string(model.id).key("parent").null();
+  if (model.context_max > 0) {
+    json.key("max_model_len").integer(model.context_max);
   }
   json.end_object();
 }
@@ -117,6 +140,7 @@ ReplyOptions reply_options(const ApiRequest& request) {
           .return_token_ids = request.return_token_ids,
           .tokens_as_ids = request.tokens_as_ids,
           .include_usage = request.include_usage,
+          .continuous_usage = request.continuous_usage,
           .dimensions = request.dimensions,
           .base64 = request.base64,
           .tools = !request.tools.empty(),
@@ -195,7 +219,21 @@ void ReplyWriter::append_part(std::string& out, const ReplyPart& part) {
   JsonWriter json(out);
   append_choice(json, part, "delta");
   out += ']';
-  out += event_end_;
+  end_event(out, part, part.completion_tokens);
+}
+
+void ReplyWriter::end_event(std::string& out, const ReplyPart& part,
+                            uint64_t completion_tokens) const {
+  if (!options_.continuous_usage) {
+    out += event_end_;
+    return;
+  }
+  out += ',';
+  JsonWriter json(out);
+  append_usage(json, {.prompt_tokens = part.prompt_tokens,
+                      .cached_tokens = part.cached_tokens,
+                      .completion_tokens = completion_tokens});
+  out += "}\n\n";
 }
 
 void ReplyWriter::append_end(std::string& out, const Usage& usage) {
@@ -255,7 +293,7 @@ void ReplyWriter::append_role_event(std::string& out, const ReplyPart& part) {
     JsonWriter json(out);
     append_prompt_ids(json, part.prompt);
   }
-  out += event_end_;
+  end_event(out, part, 0);
 }
 
 void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
@@ -324,7 +362,10 @@ void ReplyWriter::append_chat_logprobs(JsonWriter& json, const ReplyPart& part) 
     json.begin_object();
     append_chat_logprob(json, token.token, token.logprob);
     json.key("top_logprobs").begin_array();
-    for (const TokenLogprob& top : token.top) {
+    // Clients of vLLM's own route find the token itself there, also without alternatives.
+    const TokenLogprob own{.token = token.token, .logprob = token.logprob};
+    const bool only_own = options_.kind == ApiKind::kTokens && token.top.empty();
+    for (const TokenLogprob& top : only_own ? std::span(&own, 1) : std::span(token.top)) {
       json.begin_object();
       append_chat_logprob(json, top.token, top.logprob);
       json.end_object();
@@ -387,13 +428,34 @@ void ReplyWriter::append_top(JsonWriter& json, const Scored& scored) {
     json.null();
     return;
   }
-  json.begin_object().key(name_of(scored.token)).number(finite_logprob(*scored.logprob));
+  keys_.clear();
+  key_ends_.clear();
+  json.begin_object();
+  append_top_key(json, scored.token);
+  json.number(finite_logprob(*scored.logprob));
   for (const TokenLogprob& top : scored.top) {
     if (top.token != scored.token) {
-      json.key(name_of(top.token)).number(finite_logprob(top.logprob));
+      append_top_key(json, top.token);
+      json.number(finite_logprob(top.logprob));
     }
   }
   json.end_object();
+}
+
+// Several tokens may have the same text in JSON. Readers keep one value of a key, so the later ones
+// are named by their ids, as vLLM does it.
+void ReplyWriter::append_top_key(JsonWriter& json, Token token) {
+  const size_t begin = keys_.size();
+  append_json_escaped(keys_, name_of(token));
+  const std::string_view key = std::string_view(keys_).substr(begin);
+  size_t other = 0;
+  bool taken = false;
+  for (const size_t end : key_ends_) {
+    taken = taken || std::string_view(keys_).substr(other, end - other) == key;
+    other = end;
+  }
+  key_ends_.push_back(keys_.size());
+  json.key(taken ? id_name(token) : name_of(token));
 }
 
 void append_weight_versions(JsonWriter& json, const ReplyPart& part) {
@@ -408,9 +470,10 @@ void append_weight_versions(JsonWriter& json, const ReplyPart& part) {
 }
 
 std::string_view ReplyWriter::name_of(Token token) {
-  if (!options_.tokens_as_ids) {
-    return piece_of(token);
-  }
+  return options_.tokens_as_ids ? id_name(token) : piece_of(token);
+}
+
+std::string_view ReplyWriter::id_name(Token token) {
   name_ = "token_id:";
   name_ += std::to_string(token);
   return name_;
@@ -435,16 +498,23 @@ std::string models_body(std::span<const ModelCard> models) {
   JsonWriter json(body);
   json.begin_object().key("object").string("list").key("data").begin_array();
   for (const ModelCard& model : models) {
-    json.begin_object();
-    json.key("id").string(model.id).key("object").string("model");
-    json.key("created").integer(model.created).key("owned_by").string("pdjob");
-    json.key("root").string(model.id).key("parent").null();
-    if (model.context_max > 0) {
-      json.key("max_model_len").integer(model.context_max);
-    }
-    json.end_object();
+    append_card(json, model);
   }
   json.end_array().end_object();
+  return body;
+}
+
+std::variant<std::string, ApiError> model_body(std::span<const ModelCard> models,
+                                               std::string_view encoded) {
+  const std::string id = percent_decoded(encoded);
+  const auto found = std::ranges::find(models, id, &ModelCard::id);
+  if (found == models.end()) {
+    return invalid_request("the model " + excerpt(id) + " does not exist", "model",
+                           "model_not_found", 404);
+  }
+  std::string body;
+  JsonWriter json(body);
+  append_card(json, *found);
   return body;
 }
 

@@ -14,6 +14,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "common/generation.h"
@@ -47,8 +49,9 @@ struct ReplyOptions {
   bool text_in_logprobs = false;  // The same.
   bool return_token_ids = false;
   bool tokens_as_ids = false;
-  bool include_usage = false;  // In a stream; a whole reply always has it.
-  uint32_t dimensions = 0;     // ApiRequest::dimensions, and the next one.
+  bool include_usage = false;     // In a stream; a whole reply always has it.
+  bool continuous_usage = false;  // In a stream: each event has the usage of its choice so far.
+  uint32_t dimensions = 0;        // ApiRequest::dimensions, and the next one.
   bool base64 = false;
   bool tools = false;             // The reply may have calls of tools: only then is content null.
   bool legacy_functions = false;  // ApiRequest::legacy_functions, and the next one.
@@ -66,9 +69,10 @@ struct ReplyPart {
   // The choice's prompt; used only in its first part, for prompt_token_ids and echoed logprobs.
   std::span<const Token> prompt;
   const PromptLogprobs* prompt_logprobs = nullptr;  // The same; null: they are not asked.
-  // The rest is for replies with token ids, and for SGLang's form.
+  // The rest is for replies with token ids, continuous usage, and SGLang's form.
   uint64_t prompt_tokens = 0;
   uint64_t cached_tokens = 0;
+  uint64_t completion_tokens = 0;            // Of the choice so far.
   double seconds = 0;                        // Since the request arrived.
   std::optional<Token> stop_token;           // What ended the choice: this token, ...
   std::string_view stop_string;              // ... or this string.
@@ -81,7 +85,7 @@ struct ReplyPart {
 
 struct Usage {
   uint64_t prompt_tokens = 0;      // Each prompt counts once, whatever n is.
-  uint64_t cached_tokens = 0;      // Prompt tokens that were not computed; reported unless 0.
+  uint64_t cached_tokens = 0;      // Prompt tokens that a worker had computed before.
   uint64_t completion_tokens = 0;  // Sum over all choices.
 };
 
@@ -128,6 +132,8 @@ class ReplyWriter final : public ReplyForm {
 
   bool shows_ids() const { return options_.return_token_ids || options_.kind == ApiKind::kTokens; }
   void append_role_event(std::string& out, const ReplyPart& part);
+  // After the choices' bracket. `completion_tokens`: of the choice, including those of this event.
+  void end_event(std::string& out, const ReplyPart& part, uint64_t completion_tokens) const;
   void append_choice(JsonWriter& json, const ReplyPart& part, std::string_view message_name);
   void append_message(JsonWriter& json, const ReplyPart& part, bool whole) const;
   void append_chat_logprobs(JsonWriter& json, const ReplyPart& part);
@@ -140,8 +146,10 @@ class ReplyWriter final : public ReplyForm {
   };
   void append_completion_logprobs(JsonWriter& json, const ReplyPart& part);
   void append_top(JsonWriter& json, const Scored& scored);
+  void append_top_key(JsonWriter& json, Token token);
   // The name of the token in logprobs. Valid until the next call.
   std::string_view name_of(Token token);
+  std::string_view id_name(Token token);
   std::string_view piece_of(Token token);
 
   ReplyOptions options_;
@@ -150,6 +158,9 @@ class ReplyWriter final : public ReplyForm {
   std::string_view event_end_;
   std::string piece_;
   std::string name_;
+  // The keys of one object of top_logprobs: as JSON, one after the other, and where each ends.
+  std::string keys_;
+  std::vector<size_t> key_ends_;
   std::vector<ChoiceState> choices_;
 };
 
@@ -163,12 +174,21 @@ void append_error_event(std::string& out, const ApiError& error);
 // data: [DONE]
 void append_done(std::string& out);
 
-// The reply to GET /v1/models.
+// The replies to GET /v1/models and /v1/models/ID.
 struct ModelCard {
-  std::string_view id;
-  int64_t created = 0;
-  uint32_t context_max = 0;  // Tokens of prompt and output; vLLM's max_model_len.
+  std::string id;
+  int64_t created = 0;       // Seconds since 1970.
+  uint32_t context_max = 0;  // Tokens of prompt and output, vLLM's max_model_len; 0: unknown.
 };
 std::string models_body(std::span<const ModelCard> models);
+inline constexpr std::string_view kModelPath = "/v1/models/";
+// `encoded` is what follows kModelPath: clients percent-encode an id.
+std::variant<std::string, ApiError> model_body(std::span<const ModelCard> models,
+                                               std::string_view encoded);
+
+// Without a charset, some clients read a text of any other type than JSON as ISO-8859-1.
+inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
+// Proxies that follow nginx pass a reply with this header on as it comes.
+inline constexpr std::pair<const char*, const char*> kUnbuffered = {"X-Accel-Buffering", "no"};
 
 }  // namespace pdjob::openai

@@ -1,6 +1,7 @@
 // The bodies of POST /tokenize and /detokenize, in vLLM's format. Pure.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -17,9 +18,12 @@ struct TokenizeRequest {
   ApiTemplate chat_template;         // Of the conversation.
   std::vector<ApiTool> tools;        // The same.
   bool add_special_tokens = true;
+  bool return_token_strs = false;
 };
 std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body);
-std::string tokenize_body(const std::vector<Token>& tokens, uint32_t context_max);
+// `token_strs`: the text of each token; empty: they are not asked for.
+std::string tokenize_body(const std::vector<Token>& tokens, uint32_t context_max,
+                          std::span<const std::string> token_strs = {});
 
 std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_view body,
                                                                     size_t tokens_max);

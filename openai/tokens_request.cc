@@ -47,6 +47,7 @@ void read_tokens_request(const Fields& fields, ApiRequest& request) {
   fields.text("cache_salt", request.cache_salt);
   if (const auto options = fields.object("stream_options")) {
     options->boolean("include_usage", request.include_usage);
+    options->boolean("continuous_usage_stats", request.continuous_usage);
   }
   refuse_all(fields, {"content_parts", "features"});
 }

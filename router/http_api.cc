@@ -1,16 +1,18 @@
 #include "router/http_api.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "common/json/json_writer.h"
 #include "common/limits.h"
+#include "net/http/reply_head.h"
 #include "openai/abort_request.h"
+#include "openai/headers.h"
 #include "openai/openai.h"
 #include "openai/openai_reply.h"
 #include "openai/reply_error.h"
+#include "router/core/model_cards.h"
 
 namespace pdjob::router {
 namespace {
@@ -20,6 +22,7 @@ enum class Endpoint {
   kAbort,
   kAnyWorker,
   kModels,
+  kModel,
   kHealth,
   kMetrics,
   kWorkers,
@@ -45,12 +48,18 @@ constexpr Route kRoutes[] = {
     {"POST", "/detokenize", Endpoint::kAnyWorker},
     {"GET", "/tokenizer_info", Endpoint::kAnyWorker},
     {"GET", "/v1/models", Endpoint::kModels},
+    {"GET", "/v1/models/ID", Endpoint::kModel},
     {"GET", "/health", Endpoint::kHealth},
     {"GET", "/metrics", Endpoint::kMetrics},
     {"GET", "/pdjob/workers", Endpoint::kWorkers},
     {"GET", "/pdjob/members", Endpoint::kMembers},
     {"GET", "/pdjob/timings", Endpoint::kTimings},
 };
+
+bool is_for(const Route& route, std::string_view path) {
+  return route.endpoint == Endpoint::kModel ? path.starts_with(openai::kModelPath)
+                                            : route.path == path;
+}
 
 openai::ApiError no_such_route(const net::HttpRequest& request, int status) {
   const std::string what = std::string(request.method) + ' ' + std::string(request.path);
@@ -141,7 +150,9 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::Loop& loop,
                                                std::function<void()> on_drained) {
   PDJOB_TRY(Policies policies, open_policies(config));
   std::unique_ptr<HttpApi> api(new HttpApi(loop));
-  PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
+  net::HttpServerOptions http = options;
+  http.cors = {.origins = config.allowed_origins, .exposed = openai::exposed_headers()};
+  PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, http));
   api->clients_.emplace(*api->server_);
   std::unique_ptr<Tracer> tracer;
   if (!config.tracing.endpoint.empty()) {
@@ -236,7 +247,6 @@ void HttpApi::on_writable(net::ExchangeId id) {
 }
 
 std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
-  request.path = net::without_slash(request.path);
   if (control_ && !control_server_ && control_->takes(request.path)) {
     return control_->on_head(request);
   }
@@ -266,7 +276,6 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
 }
 
 void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
-  request.path = net::without_slash(request.path);
   if (control_ && !control_server_ && control_->takes(request.path)) {
     return control_->on_request(id, request);
   }
@@ -276,13 +285,14 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   if (batches_ && BatchRelay::takes(request.path)) {
     return route_batch(id, request);
   }
-  int status = 404;
+  std::vector<std::string_view> methods =
+      async_ ? AsyncApi::methods(request.path) : std::vector<std::string_view>{};
   for (const Route& known : kRoutes) {
-    if (known.path != request.path) {
+    if (!is_for(known, request.path)) {
       continue;
     }
     if (known.method != request.method) {
-      status = 405;
+      methods.push_back(known.method);
       continue;
     }
     switch (known.endpoint) {
@@ -293,7 +303,8 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
       case Endpoint::kAnyWorker:
         return route(id, request, false);
       case Endpoint::kModels:
-        return reply_models(id, request);
+      case Endpoint::kModel:
+        return knows(id, request) ? reply_models(id, request) : void();
       case Endpoint::kHealth:
         return reply_health(id);
       case Endpoint::kMetrics:
@@ -306,10 +317,14 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
         if (const std::string timings = relay_->timings_json(request); !timings.empty()) {
           return reply_json(id, 200, timings);
         }
-        break;  // Only the launcher knows that it is there.
+        return refuse(id,
+                      no_such_route(request, 404));  // Only the launcher knows that it is there.
     }
   }
-  refuse(id, no_such_route(request, status));
+  if (methods.empty()) {
+    return refuse(id, no_such_route(request, 404));
+  }
+  openai::reply_error(*server_, id, no_such_route(request, 405), {net::allow_header(methods)});
 }
 
 void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generates) {
@@ -371,15 +386,15 @@ bool HttpApi::knows(net::ExchangeId id, const net::HttpRequest& request) {
 }
 
 void HttpApi::reply_models(net::ExchangeId id, const net::HttpRequest& request) {
-  if (!knows(id, request)) {
-    return;
+  const std::vector<openai::ModelCard> cards = model_cards(relay_->core(), began_);
+  if (!request.path.starts_with(openai::kModelPath)) {
+    return reply_json(id, 200, openai::models_body(cards));
   }
-  const std::set<std::string> models = relay_->core().models();
-  std::vector<openai::ModelCard> cards;
-  for (const std::string& model : models) {
-    cards.push_back({.id = model});
+  const auto body = openai::model_body(cards, request.path.substr(openai::kModelPath.size()));
+  if (const auto* error = std::get_if<openai::ApiError>(&body)) {
+    return refuse(id, *error);
   }
-  reply_json(id, 200, openai::models_body(cards));
+  reply_json(id, 200, std::get<std::string>(body));
 }
 
 void HttpApi::reply_health(net::ExchangeId id) {

@@ -4,6 +4,7 @@
 // Loop-bound.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -63,7 +64,7 @@ class HttpApi final : public net::HttpHandler {
   void on_writable(net::ExchangeId id) override;
 
  private:
-  explicit HttpApi(net::Loop& loop) : loop_(loop) {}
+  explicit HttpApi(net::Loop& loop) : loop_(loop), began_(loop.unix_seconds()) {}
 
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
   void abort(net::ExchangeId id, const net::HttpRequest& request);
@@ -79,6 +80,7 @@ class HttpApi final : public net::HttpHandler {
   void reply_metrics(net::ExchangeId id);
 
   net::Loop& loop_;
+  const int64_t began_;  // Unix seconds.
   std::unique_ptr<net::HttpServer> server_;
   std::optional<ClientSinks> clients_;  // Empty until the server is open.
   std::unique_ptr<RelayApi> relay_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/limits.h"
+#include "net/http/reply_head.h"
 #include "openai/headers.h"
 #include "openai/reply_error.h"
 
@@ -95,7 +96,8 @@ void BatchServer::on_request(net::ExchangeId id, net::HttpRequest& request) {
   } else if (request.path == kHealth && request.method == "GET") {
     server_->reply(id, 200, "application/json", R"({"status":"ok"})");
   } else {
-    refuse_route(id, request, 404);
+    const bool known = request.path == kMetrics || request.path == kHealth;
+    refuse_route(id, request, known ? Methods{"GET"} : Methods{});
   }
 }
 
@@ -118,13 +120,17 @@ void BatchServer::reply_metrics(net::ExchangeId id) {
   server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(now));
 }
 
-void BatchServer::refuse_route(net::ExchangeId id, const net::HttpRequest& request, int status) {
+void BatchServer::refuse_route(net::ExchangeId id, const net::HttpRequest& request,
+                               const Methods& methods) {
   const std::string what = std::string(request.method) + ' ' + std::string(request.path);
+  if (methods.empty()) {
+    return openai::reply_error(
+        *server_, id, openai::invalid_request("Invalid URL: " + what, "", "not_found", 404));
+  }
   openai::reply_error(
       *server_, id,
-      status == 405
-          ? openai::invalid_request("Method not allowed: " + what, "", "method_not_allowed", 405)
-          : openai::invalid_request("Invalid URL: " + what, "", "not_found", 404));
+      openai::invalid_request("Method not allowed: " + what, "", "method_not_allowed", 405),
+      {net::allow_header(methods)});
 }
 
 void BatchServer::route_file(net::ExchangeId id, const net::HttpRequest& request,
@@ -133,16 +139,19 @@ void BatchServer::route_file(net::ExchangeId id, const net::HttpRequest& request
   if (rest.empty()) {
     return is_upload(request) ? files_->upload(id, tenant, request)
            : reads            ? files_->list(id, tenant, request.query)
-                              : refuse_route(id, request, 405);
+                              : refuse_route(id, request, {"GET", "POST"});
   }
   const auto [file, word] = split(rest);
   if (word.empty() && (reads || request.method == "DELETE")) {
     return reads ? files_->tell(id, tenant, file) : files_->erase(id, tenant, file);
   }
   if (word == "content" && reads) {
-    return files_->content(id, tenant, file);
+    return files_->content(id, tenant, file, request.is_head);
   }
-  refuse_route(id, request, word.empty() || word == "content" ? 405 : 404);
+  refuse_route(id, request,
+               word.empty()        ? Methods{"GET", "DELETE"}
+               : word == "content" ? Methods{"GET"}
+                                   : Methods{});
 }
 
 void BatchServer::route_batch(net::ExchangeId id, net::HttpRequest& request,
@@ -152,7 +161,7 @@ void BatchServer::route_batch(net::ExchangeId id, net::HttpRequest& request,
   if (rest.empty()) {
     return posts   ? batches_->create(id, tenant, std::move(request.body))
            : reads ? batches_->list(id, tenant, request.query)
-                   : refuse_route(id, request, 405);
+                   : refuse_route(id, request, {"GET", "POST"});
   }
   const auto [batch, word] = split(rest);
   if (word.empty() && reads) {
@@ -161,7 +170,10 @@ void BatchServer::route_batch(net::ExchangeId id, net::HttpRequest& request,
   if (word == "cancel" && posts) {
     return batches_->cancel(id, tenant, batch);
   }
-  refuse_route(id, request, word.empty() || word == "cancel" ? 405 : 404);
+  refuse_route(id, request,
+               word.empty()       ? Methods{"GET"}
+               : word == "cancel" ? Methods{"POST"}
+                                  : Methods{});
 }
 
 void BatchServer::on_body(net::ExchangeId id, std::string_view bytes, net::BodyPart part) {

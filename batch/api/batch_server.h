@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "batch/api/batch_metrics.h"
 #include "batch/api/batches_api.h"
@@ -57,7 +59,9 @@ class BatchServer final : public net::HttpHandler {
   void route_batch(net::ExchangeId id, net::HttpRequest& request, const std::string& tenant,
                    std::string_view rest);
   void reply_metrics(net::ExchangeId id);
-  void refuse_route(net::ExchangeId id, const net::HttpRequest& request, int status);
+  // The methods that the path has; empty: there is no such path.
+  using Methods = std::vector<std::string_view>;
+  void refuse_route(net::ExchangeId id, const net::HttpRequest& request, const Methods& methods);
 
   const BatchServerOptions options_;
   const KeyCheck check_;

@@ -263,10 +263,15 @@ void FilesApi::erase(net::ExchangeId client, const std::string& tenant, const st
 
 // ---- Contents
 
-void FilesApi::content(net::ExchangeId client, const std::string& tenant, const std::string& id) {
+void FilesApi::content(net::ExchangeId client, const std::string& tenant, const std::string& id,
+                       bool head_only) {
   const FileRecord* const file = books_.files().find(id, tenant);
   if (file == nullptr) {
     return refuse(client, no_such_file(id));
+  }
+  if (head_only) {
+    server_.begin(client, 200, "application/octet-stream");
+    return server_.end(client);
   }
   const auto own = std::ranges::count_if(
       downloads_, [&](const auto& download) { return download.second.tenant == tenant; });

@@ -36,7 +36,8 @@ class FilesApi {
   void on_body(net::ExchangeId client, std::string_view bytes, net::BodyPart part);
   void list(net::ExchangeId client, const std::string& tenant, std::string_view query);
   void tell(net::ExchangeId client, const std::string& tenant, const std::string& id);
-  void content(net::ExchangeId client, const std::string& tenant, const std::string& id);
+  void content(net::ExchangeId client, const std::string& tenant, const std::string& id,
+               bool head_only);
   void erase(net::ExchangeId client, const std::string& tenant, const std::string& id);
 
   void client_gone(net::ExchangeId client);

@@ -8,11 +8,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include "common/crypto/blake2b.h"
 #include "common/hex.h"
+#include "common/packing/unpacker.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::batch {
@@ -76,117 +75,50 @@ class PlainSource final : public ByteSource {
   Blake2b hash_{"pdjob input"};
 };
 
-// Both packings share this: packed bytes in, unpacked bytes out.
-class PackedSource : public ByteSource {
+class PackedSource final : public ByteSource {
  public:
-  PackedSource(std::string name, std::unique_ptr<ByteSource> packed)
-      : name_(std::move(name)), packed_(std::move(packed)), buffer_(kBufferBytes) {}
+  PackedSource(std::string name, std::unique_ptr<ByteSource> packed, Packing packing)
+      : name_(std::move(name)),
+        packed_(std::move(packed)),
+        unpacker_(Unpacker::create(packing, kZstdWindowLogMax)),
+        buffer_(kBufferBytes) {}
 
-  Result<size_t> read(std::span<char> to) final {
+  Result<size_t> read(std::span<char> to) override {
     while (true) {
-      if (input_.packed.empty() && !ended_) {
+      if (input_.empty() && !ended_) {
         PDJOB_TRY(const size_t got, packed_->read(buffer_));
-        input_.packed = std::span(buffer_).first(got);
+        input_ = std::span(buffer_).first(got);
         ended_ = got == 0;
       }
-      const bool at_end = input_.packed.empty() && ended_;
-      if (at_end && !input_.inside) {
+      const bool at_end = input_.empty() && ended_;
+      if (at_end && !unpacker_->inside()) {
         return size_t{0};
       }
-      PDJOB_TRY(const size_t made, unpack(input_, to));  // At the end, it may still have some.
-      if (made > 0) {
-        return made;
+      const Result<size_t> made = unpacker_->unpack(input_, to);  // At the end, it may have some.
+      if (!made) {
+        return corrupt(made.error().message);
+      }
+      if (*made > 0) {
+        return *made;
       }
       if (at_end) {
         return corrupt("it ends in the middle");
       }
     }
   }
-  std::string digest() final { return packed_->digest(); }
+  std::string digest() override { return packed_->digest(); }
 
- protected:
-  struct Input {
-    std::span<char> packed;
-    bool inside = false;  // A frame or member has begun and not ended.
-  };
-  // Moves on in `input`, and returns how many bytes it wrote.
-  virtual Result<size_t> unpack(Input& input, std::span<char> to) = 0;
+ private:
   Error corrupt(const std::string& why) const {
     return {ErrorCode::kCorrupt, name_ + " cannot be unpacked: " + why};
   }
 
- private:
   const std::string name_;
   const std::unique_ptr<ByteSource> packed_;
+  const std::unique_ptr<Unpacker> unpacker_;
   std::vector<char> buffer_;
-  Input input_;
+  std::span<const char> input_;
   bool ended_ = false;
-};
-
-class GzipSource final : public PackedSource {
- public:
-  using PackedSource::PackedSource;
-  ~GzipSource() override {
-    if (started_) {
-      inflateEnd(&stream_);
-    }
-  }
-  GzipSource(const GzipSource&) = delete;
-  GzipSource& operator=(const GzipSource&) = delete;
-
- private:
-  // Members follow each other, as `cat a.gz b.gz` makes them.
-  Result<size_t> unpack(Input& input, std::span<char> to) override {
-    constexpr int kGzipOnly = 16;
-    if (!started_ && inflateInit2(&stream_, MAX_WBITS + kGzipOnly) != Z_OK) {
-      return corrupt("zlib cannot start");
-    }
-    started_ = true;
-    input.inside = true;
-    stream_.next_in = reinterpret_cast<Bytef*>(input.packed.data());
-    stream_.avail_in = static_cast<uInt>(input.packed.size());
-    stream_.next_out = reinterpret_cast<Bytef*>(to.data());
-    stream_.avail_out = static_cast<uInt>(to.size());
-    const int result = inflate(&stream_, Z_NO_FLUSH);
-    input.packed = input.packed.last(stream_.avail_in);
-    const size_t made = to.size() - stream_.avail_out;
-    if (result == Z_STREAM_END) {
-      input.inside = false;
-      inflateReset(&stream_);
-    } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      return corrupt(stream_.msg != nullptr ? stream_.msg : "it is not gzip");
-    }
-    return made;
-  }
-
-  z_stream stream_{};
-  bool started_ = false;
-};
-
-class ZstdSource final : public PackedSource {
- public:
-  ZstdSource(std::string name, std::unique_ptr<ByteSource> packed)
-      : PackedSource(std::move(name), std::move(packed)), stream_(ZSTD_createDStream()) {
-    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, kZstdWindowLogMax);
-  }
-  ~ZstdSource() override { ZSTD_freeDStream(stream_); }
-  ZstdSource(const ZstdSource&) = delete;
-  ZstdSource& operator=(const ZstdSource&) = delete;
-
- private:
-  Result<size_t> unpack(Input& input, std::span<char> to) override {
-    ZSTD_inBuffer in{input.packed.data(), input.packed.size(), 0};
-    ZSTD_outBuffer out{to.data(), to.size(), 0};
-    const size_t result = ZSTD_decompressStream(stream_, &out, &in);
-    if (ZSTD_isError(result) != 0) {
-      return corrupt(ZSTD_getErrorName(result));
-    }
-    input.inside = result != 0;
-    input.packed = input.packed.subspan(in.pos);
-    return out.pos;
-  }
-
-  ZSTD_DStream* const stream_;
 };
 
 }  // namespace
@@ -204,13 +136,9 @@ Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path, Pa
     return Error{ErrorCode::kInvalidArgument, name + " is a folder: name the files in it"};
   }
   std::unique_ptr<ByteSource> plain = std::make_unique<PlainSource>(name, std::move(fd), found);
-  switch (packing) {
-    case Packing::kNone:
-      break;
-    case Packing::kGzip:
-      return std::unique_ptr<ByteSource>(std::make_unique<GzipSource>(name, std::move(plain)));
-    case Packing::kZstd:
-      return std::unique_ptr<ByteSource>(std::make_unique<ZstdSource>(name, std::move(plain)));
+  if (packing != Packing::kNone) {
+    return std::unique_ptr<ByteSource>(
+        std::make_unique<PackedSource>(name, std::move(plain), packing));
   }
   return plain;
 }

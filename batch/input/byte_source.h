@@ -1,6 +1,6 @@
 // ByteSource: the bytes of an input file, unpacked (gzip, zstd), from its beginning to its end, and
-// the digest of the file as it is. It notices that a file shrinks or changes while it is read. This
-// folder's only door to zlib and zstd. Calls block. Loop-bound, or of one helper thread.
+// the digest of the file as it is. It notices that a file shrinks or changes while it is read.
+// Calls block. Loop-bound, or of one helper thread.
 #pragma once
 
 #include <cstdint>

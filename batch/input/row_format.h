@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/packing/unpacker.h"
 #include "common/result.h"
 
 namespace pdjob::batch {
@@ -16,8 +17,6 @@ enum class RowFormat {
   kCsv = 2,     // The first record names the columns.
   kText = 3,    // A text on each line.
 };
-
-enum class Packing { kNone, kGzip, kZstd };
 
 // By the end of the name. `has_template`: JSON lines are for it.
 RowFormat format_of(std::string_view name, bool has_template);

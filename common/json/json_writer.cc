@@ -59,6 +59,14 @@ constexpr Utf8Form utf8_form(unsigned char lead) {
   return {.length = lead < 0xF0 ? size_t{3} : size_t{4}, .second_min = min, .second_max = max};
 }
 
+// Unicode's line ends: some readers of server-sent events end a line at them.
+std::string_view escaped_line_end(std::string_view character) {
+  return character == "\xC2\x85"       ? "\\u0085"
+         : character == "\xE2\x80\xA8" ? "\\u2028"
+         : character == "\xE2\x80\xA9" ? "\\u2029"
+                                       : std::string_view();
+}
+
 // Appends the first character of `text`, which is not ASCII, or U+FFFD for its longest valid
 // prefix. Returns the number of bytes used.
 size_t append_character(std::string& out, std::string_view text) {
@@ -72,7 +80,9 @@ size_t append_character(std::string& out, std::string_view text) {
     }
     ++length;
   }
-  out += length == form.length ? text.substr(0, length) : kReplacement;
+  const std::string_view character = length == form.length ? text.substr(0, length) : kReplacement;
+  const std::string_view escaped = escaped_line_end(character);
+  out += escaped.empty() ? character : escaped;
   return length;
 }
 

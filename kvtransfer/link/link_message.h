@@ -22,7 +22,7 @@ namespace pdjob::kvtransfer {
 // mismatch refuses the link and names the field.
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
-inline constexpr uint16_t kLinkVersion = 7;
+inline constexpr uint16_t kLinkVersion = 8;
 
 // --- opening a link; I: the initiator (fetches), A: the acceptor (offers)
 //

@@ -59,6 +59,8 @@ struct WorkerEntry {
   // The digest of its model's file, equal on all workers of a model. Empty: unknown.
   std::string model_digest;
   std::string weight_version;  // WeightSource::version. Empty: the job updates no weights.
+  uint32_t context_max = 0;    // Tokens of a prompt and its output; 0: unknown.
+  uint64_t created = 0;        // Of its model: when it was loaded, in Unix seconds; 0: unknown.
   // Set by the launcher: its prefill workers compute on the same cores, so a hand-over gains none.
   bool shares_cores = false;
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;

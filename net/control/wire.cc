@@ -39,6 +39,8 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.local_links);
   text(codec, worker.model_digest);
   text(codec, worker.weight_version);
+  codec.value(worker.context_max);
+  codec.value(worker.created);
   codec.value(worker.shares_cores);
 }
 

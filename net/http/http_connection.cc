@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "net/http/reply_head.h"
 #include "net/loop/free_text.h"
 
 namespace pdjob::net {
@@ -30,89 +31,6 @@ constexpr uint32_t kMemoryRetrySeconds = 1;
 constexpr int kReceivesPerTurn = 16;
 // Reserved for a body that is only announced; the buffer grows as it arrives.
 constexpr size_t kBodyReserveMax = 256 * limits::kKiB;
-
-std::string_view reason_phrase(int status) {
-  switch (status) {
-    case 100:
-      return "Continue";
-    case 200:
-      return "OK";
-    case 201:
-      return "Created";
-    case 202:
-      return "Accepted";
-    case 204:
-      return "No Content";
-    case 304:
-      return "Not Modified";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 409:
-      return "Conflict";
-    case 413:
-      return "Content Too Large";
-    case 417:
-      return "Expectation Failed";
-    case 422:
-      return "Unprocessable Content";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 499:
-      return "Client Closed Request";
-    case 500:
-      return "Internal Server Error";
-    case 501:
-      return "Not Implemented";
-    case 502:
-      return "Bad Gateway";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    case 505:
-      return "HTTP Version Not Supported";
-    default:
-      return "Unknown";
-  }
-}
-
-void append_number(std::string& out, size_t number, int base = 10) {
-  std::array<char, 24> digits;
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, base);
-  out.append(digits.data(), end.ptr);
-}
-
-void append_header(std::string& out, std::string_view name, std::string_view value) {
-  out.append(name).append(": ");
-  // A line break in a value would start another header.
-  std::ranges::replace_copy_if(
-      value, std::back_inserter(out), [](char c) { return c == '\r' || c == '\n' || c == '\0'; },
-      ' ');
-  out.append("\r\n");
-}
-
-const char* type_of(int status) {
-  return status == 503   ? "overloaded_error"
-         : status == 429 ? "rate_limit_error"
-                         : "invalid_request_error";
-}
-
-std::string refusal_body(const HttpRefusal& refusal) {
-  return std::string(R"({"error":{"message":")") + refusal.reason + R"(","type":")" +
-         type_of(refusal.status) + R"(","param":null,"code":null}})";
-}
 
 }  // namespace
 
@@ -160,6 +78,9 @@ void HttpConnection::go_on() {
   }
   if (input_waits_ && may_receive()) {
     receive(Ended::kMaybe);
+  }
+  if (phase_ == Phase::kUnpack) {
+    unpack();
   }
   take_requests();
   flush();
@@ -210,7 +131,7 @@ void HttpConnection::wait(Duration timeout) { deadline_ = owner_.loop().now() + 
 
 // Pipelined requests are read during a reply or behind a slow reader, up to a limit.
 bool HttpConnection::may_receive() const {
-  const bool busy = phase_ == Phase::kReply || queue_.blocked();
+  const bool busy = phase_ == Phase::kReply || phase_ == Phase::kUnpack || queue_.blocked();
   const bool enough = unparsed().size() >= kInputHeldMax || owner_.held_bytes().full();
   return phase_ != Phase::kClosed && !(busy && enough) &&
          !(phase_ == Phase::kStream && body_paused_);
@@ -269,7 +190,8 @@ void HttpConnection::take(std::string_view bytes) {
 }
 
 std::optional<HttpRefusal> HttpConnection::refusal_to_hold(size_t own, size_t more) const {
-  const HeldBytes::Account account = phase_ == Phase::kBody ? body_account_ : 0;
+  const bool of_body = phase_ == Phase::kBody || phase_ == Phase::kUnpack;
+  const HeldBytes::Account account = of_body ? body_account_ : 0;
   switch (owner_.held_bytes().ask(account, own, more)) {
     case HeldBytes::Verdict::kFits:
       return std::nullopt;
@@ -330,6 +252,7 @@ bool HttpConnection::start_request() {
   if (head_bytes == 0) {
     return false;
   }
+  cors_.clear();
   head_text_.assign(unparsed().substr(0, head_bytes));
   input_at_ += head_bytes;
   finder_.reset();
@@ -337,16 +260,8 @@ bool HttpConnection::start_request() {
     refuse(*refusal);
     return false;
   }
-  request_.method = head_.method;
-  request_.path = head_.path;
-  request_.query = head_.query;
-  request_.headers.swap(head_.headers);
-  request_.body.clear();
-  request_.account = 0;
-  request_.streams = false;
-  request_.body_bytes_max = owner_.options().body_bytes_max;
-  body_left_ = head_.content_length;
-  if (const auto reply = owner_.on_head(request_)) {
+  take_head();
+  if (const auto reply = answer_to_head()) {
     answer_early(*reply);
   } else if (!await_body()) {
     return false;
@@ -360,6 +275,48 @@ bool HttpConnection::start_request() {
   return true;
 }
 
+void HttpConnection::take_head() {
+  request_.is_head = head_.method == "HEAD";
+  request_.method = request_.is_head ? "GET" : head_.method;
+  request_.path = without_empty_segments(head_.path, path_);
+  request_.query = head_.query;
+  request_.headers.swap(head_.headers);
+  request_.body.clear();
+  request_.account = 0;
+  request_.streams = false;
+  request_.body_bytes_max = owner_.options().body_bytes_max;
+  body_left_ = head_.content_length;
+}
+
+std::optional<EarlyReply> HttpConnection::answer_to_head() {
+  if (const CorsOptions& cors = owner_.options().cors; cors.on()) {
+    cors_ = cors_lines(cors, request_.headers);
+    if (auto headers = preflight_headers(cors, request_.method, request_.headers)) {
+      return EarlyReply{.status = 204, .body = {}, .headers = std::move(*headers)};
+    }
+  }
+  return owner_.on_head(request_);
+}
+
+// Decodes no body that streams. The handler never learns of a coding. Returns false if the request
+// is refused.
+bool HttpConnection::take_coding() {
+  const auto packing =
+      head_.framing == BodyFraming::kNone ? Packing::kNone : body_packing(request_.headers);
+  if (!packing || (request_.streams && packing != Packing::kNone)) {
+    refuse({.status = 415,
+            .reason = request_.streams ? "a body without Content-Encoding is wanted here"
+                                       : "Content-Encoding must be gzip, zstd or identity",
+            .accept_encoding = request_.streams ? "identity" : kBodyCodings});
+    return false;
+  }
+  packing_ = *packing;
+  std::erase_if(request_.headers, [](const HttpHeader& header) {
+    return equal_ignoring_case(header.name, "content-encoding");
+  });
+  return true;
+}
+
 // Returns false if the request is refused.
 bool HttpConnection::await_body() {
   if (body_left_ > request_.body_bytes_max) {
@@ -367,6 +324,9 @@ bool HttpConnection::await_body() {
     return false;
   }
   request_.streams = request_.streams && (head_.framing == BodyFraming::kChunked || body_left_ > 0);
+  if (!take_coding()) {
+    return false;
+  }
   if (request_.streams) {
     start_stream();
     return true;
@@ -499,13 +459,48 @@ size_t HttpConnection::take_body(std::string_view bytes) {
       return taken;
     }
   }
-  if (complete) {
+  if (complete && packing_ != Packing::kNone && !request_.body.empty()) {
+    unpacker_.emplace(packing_, std::exchange(request_.body, std::string()));
+    phase_ = Phase::kUnpack;
+    unpack();
+  } else if (complete) {
     finish_request();
   }
   return taken;
 }
 
+// One slice; the next one comes in a later turn. The packed bytes count until all are unpacked.
+void HttpConnection::unpack() {
+  const size_t before = request_.body.size();
+  const Result<bool> whole = unpacker_->step(request_.body);
+  if (!whole && whole.error().code == ErrorCode::kCorrupt) {
+    return refuse({400, "the body is not what its Content-Encoding says"});
+  }
+  if (!whole || request_.body.size() > request_.body_bytes_max) {
+    return refuse({413, "the request body is too large once it is unpacked"});
+  }
+  const size_t grown = request_.body.size() - before;
+  if (const auto refusal = refusal_to_hold(body_held_, grown)) {
+    return refuse(*refusal);
+  }
+  hold_body(grown);
+  if (!*whole) {
+    return ask_attention();
+  }
+  const size_t packed = unpacker_->packed_bytes();
+  unpacker_.reset();
+  body_held_ -= packed;
+  owner_.held_bytes().give_back(body_account_, packed);
+  request_.body.reserve(request_.body.size() + HttpRequest::kBodySlack);
+  finish_request();
+}
+
 void HttpConnection::finish_request() {
+  // Some programs write it before their JSON (RFC 8259, 8.1).
+  if (constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+      request_.body.starts_with(kByteOrderMark)) {
+    request_.body.erase(0, kByteOrderMark.size());
+  }
   phase_ = Phase::kReply;
   if (!queue_.blocked()) {  // A "100 Continue" may block it.
     deadline_ = kNever;
@@ -530,7 +525,7 @@ void HttpConnection::answer_early(const EarlyReply& reply) {
   skips_body_ = head_.framing != BodyFraming::kChunked && !may_never_come &&
                 body_left_ <= limits::kHttpDroppedBodyBytesMax;
   close_after_reply_ = draining_ || !head_.keep_alive || !skips_body_;
-  send_whole(reply.status, "application/json", reply.body, reply.headers);
+  send_whole(reply.status, reply.body.empty() ? "" : "application/json", reply.body, reply.headers);
   phase_ = Phase::kBody;
   if (!skips_body_) {
     input_.clear();
@@ -546,15 +541,13 @@ void HttpConnection::refuse(const HttpRefusal& refusal) {
   close_after_reply_ = true;
   input_.clear();
   input_at_ = 0;
+  unpacker_.reset();
   free_text(request_.body, kTextKeptMax);
   release_body();
   wait(owner_.options().idle_timeout);
   head_.is_http_1_0 = false;
   const std::string body = refusal_body(refusal);
-  start_head(refusal.status, "application/json",
-             refusal.retry_after_seconds == 0
-                 ? Headers{}
-                 : Headers{{"Retry-After", std::to_string(refusal.retry_after_seconds)}});
+  start_head(refusal.status, "application/json", refusal_headers(refusal));
   reply_head_.append("Content-Length: ");
   append_number(reply_head_, body.size());
   reply_head_.append("\r\n\r\n");
@@ -577,20 +570,13 @@ void HttpConnection::begin_reply() {
 
 // Everything except the framing and the empty line.
 void HttpConnection::start_head(int status, std::string_view content_type, const Headers& headers) {
-  std::string& head = reply_head_;
-  head.assign("HTTP/1.1 ");
-  append_number(head, static_cast<size_t>(status));
-  head.append(" ").append(reason_phrase(status)).append("\r\n");
-  if (!content_type.empty()) {
-    append_header(head, "Content-Type", content_type);
-  }
-  for (const auto& [name, value] : headers) {
-    append_header(head, name, value);
-  }
+  reply_head_.clear();
+  append_reply_head(reply_head_, status, content_type, headers);
+  reply_head_.append(cors_);
   if (close_after_reply_) {
-    head.append("Connection: close\r\n");
+    reply_head_.append("Connection: close\r\n");
   } else if (head_.is_http_1_0) {
-    head.append("Connection: keep-alive\r\n");
+    reply_head_.append("Connection: keep-alive\r\n");
   }
 }
 
@@ -612,14 +598,14 @@ void HttpConnection::send_whole(int status, std::string_view content_type, std::
     body = {};
   }
   reply_head_.append("\r\n");
-  send({reply_head_, head_.method == "HEAD" ? std::string_view() : body});
+  send({reply_head_, request_.is_head ? std::string_view() : body});
 }
 
 void HttpConnection::begin(int status, std::string_view content_type, const Headers& headers) {
   begin_reply();
-  form_ = head_.method == "HEAD" ? ReplyForm::kBodiless
-          : head_.is_http_1_0    ? ReplyForm::kUntilClose
-                                 : ReplyForm::kChunked;
+  form_ = request_.is_head    ? ReplyForm::kBodiless
+          : head_.is_http_1_0 ? ReplyForm::kUntilClose
+                              : ReplyForm::kChunked;
   close_after_reply_ = close_after_reply_ || form_ == ReplyForm::kUntilClose;
   start_head(status, content_type, headers);
   reply_head_.append(form_ == ReplyForm::kChunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
@@ -650,12 +636,13 @@ void HttpConnection::begin_raw(std::string_view head) {
   begin_reply();
   form_ = ReplyForm::kRaw;
   raw_ends_by_closing_ = head.find("\r\nConnection: close\r\n") != std::string_view::npos;
-  send({head});
+  head.remove_suffix(std::min<size_t>(head.size(), 2));  // The empty line.
+  send({head, cors_, "\r\n"});
 }
 
 void HttpConnection::write_raw(std::string_view bytes) {
   PDJOB_CHECK(form_ == ReplyForm::kRaw);
-  send({bytes});
+  send({request_.is_head ? std::string_view() : bytes});
 }
 
 void HttpConnection::end_raw(bool keep_alive) {
@@ -756,6 +743,7 @@ void HttpConnection::linger() {
 
 void HttpConnection::close() {
   phase_ = Phase::kClosed;
+  unpacker_.reset();
   release_body();
   stream_.reset();
   ask_attention();

@@ -2,9 +2,10 @@
 // exchange at a time in order, and sends the replies. It reports everything to its owner, which
 // knows the ids and handlers. Loop-bound.
 //
-//   kHead ──> kBody ──> kReply ──> kHead (keep-alive) ... ──> kLinger ──> kClosed
-//     ├────────────────────^
-//     └───> kStream ───────┘
+//   kHead ──> kBody ─┬──────────────> kReply ──> kHead (keep-alive) ... ──> kLinger ──> kClosed
+//     ├──────────────│────────────────^
+//     │              └─> kUnpack ─────┤
+//     └───> kStream ──────────────────┘
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "common/packing/unpacker.h"
 #include "common/time.h"
+#include "net/http/body_unpacker.h"
 #include "net/http/held_bytes.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_server.h"
@@ -92,6 +95,7 @@ class HttpConnection final : public FdHandler {
   enum class Phase {
     kHead,    // Waiting for a request, or inside its head.
     kBody,    // Inside its body, which may be skipped.
+    kUnpack,  // The body is whole, and is being decoded.
     kStream,  // The handler has the request, and the body still arrives.
     kReply,   // The handler has the whole request.
     // Our last byte is sent. We read until the client closes, because a reset could destroy what it
@@ -106,11 +110,15 @@ class HttpConnection final : public FdHandler {
   void take(std::string_view bytes);
   void take_requests();
   bool start_request();
+  void take_head();
+  std::optional<EarlyReply> answer_to_head();
+  bool take_coding();
   bool await_body();
   void start_stream();
   size_t take_body(std::string_view bytes);
   size_t take_stream(std::string_view bytes);
   void wait_for_stream();
+  void unpack();
   void finish_request();
   void finish_skipping();
   void refuse(const HttpRefusal& refusal);
@@ -159,6 +167,10 @@ class HttpConnection final : public FdHandler {
   std::string head_text_;  // head_ and request_ point into it.
   RequestHead head_;
   HttpRequest request_;
+  std::string path_;  // Of the request, if it is not as in head_text_.
+  std::string cors_;  // Lines of its reply.
+  Packing packing_ = Packing::kNone;
+  std::optional<BodyUnpacker> unpacker_;
   ChunkDecoder chunks_;
   uint64_t body_left_ = 0;
   bool skips_body_ = false;   // Its request is already answered.

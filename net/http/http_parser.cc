@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 
 #include "common/limits.h"
 
@@ -259,6 +260,16 @@ std::string_view find_header(const std::vector<HttpHeader>& headers, std::string
   const auto found = std::ranges::find_if(
       headers, [name](const HttpHeader& header) { return equal_ignoring_case(header.name, name); });
   return found == headers.end() ? std::string_view() : found->value;
+}
+
+std::string_view without_empty_segments(std::string_view path, std::string& buffer) {
+  if (path.find("//") != std::string_view::npos) {
+    buffer.clear();
+    std::ranges::unique_copy(path, std::back_inserter(buffer),
+                             [](char a, char b) { return a == '/' && b == '/'; });
+    path = buffer;
+  }
+  return path.size() > 1 && path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
 }
 
 size_t HeadFinder::find(std::string_view bytes) {

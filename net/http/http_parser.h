@@ -27,6 +27,11 @@ inline bool equal_ignoring_case(std::string_view a, std::string_view b) {
          });
 }
 
+// The path without empty segments: without a slash at its end, and with one where several follow
+// each other. Some clients join their paths to a base URL that ends in a slash. "/" stays. The
+// result is `path` itself, or in `buffer`. Pure.
+std::string_view without_empty_segments(std::string_view path, std::string& buffer);
+
 enum class BodyFraming { kNone, kLength, kChunked, kUntilClose };
 
 // Status and reason of a refused message. Value.
@@ -34,6 +39,7 @@ struct HttpRefusal {
   int status = 400;
   const char* reason = "";
   uint32_t retry_after_seconds = 0;  // 0: no Retry-After.
+  const char* accept_encoding = "";  // The codings that would be read; empty: no Accept-Encoding.
 };
 
 // A parsed head. The next one reuses its memory. Value.

@@ -18,6 +18,7 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
+#include "net/http/cors.h"
 #include "net/http/held_bytes.h"
 #include "net/http/http_parser.h"
 #include "net/loop/loop.h"
@@ -33,9 +34,10 @@ struct HttpRequest {
   static constexpr size_t kBodySlack =
       64;  // Spare capacity of `body`, for parsers that read ahead.
 
-  std::string_view method;
-  std::string_view path;   // Without the query.
-  std::string_view query;  // Without '?'.
+  std::string_view method;  // GET for HEAD.
+  bool is_head = false;     // No byte of the reply's body is sent.
+  std::string_view path;    // Without the query, and without empty segments.
+  std::string_view query;   // Without '?'.
   std::vector<HttpHeader> headers;
   std::string body;
   // on_head() sets the account that the body's bytes count for, and their limit.
@@ -47,11 +49,6 @@ struct HttpRequest {
   // The first header of that name, ignoring case; empty if absent.
   std::string_view header(std::string_view name) const { return find_header(headers, name); }
 };
-
-// The path, or address, without one slash at its end. "/" stays. Some clients send one. Pure.
-constexpr std::string_view without_slash(std::string_view path) {
-  return path.size() > 1 && path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
-}
 
 // A JSON reply to a request whose body is not read.
 struct EarlyReply {
@@ -97,6 +94,7 @@ struct HttpServerOptions {
   size_t connections_max = 0;                           // 0: limits::kHttpConnectionsMax.
   size_t held_bytes_max = 0;          // For all requests; 0: limits::kHttpHeldBytesMax.
   size_t account_held_bytes_max = 0;  // For one account's requests; 0: a quarter of held_bytes_max.
+  CorsOptions cors;
 };
 
 class HttpServer {

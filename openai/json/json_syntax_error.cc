@@ -1,6 +1,9 @@
 #include "openai/json/json_syntax_error.h"
 
 #include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -16,23 +19,33 @@ constexpr size_t kReasonBytesMax =
     // The reason quotes the last token, which may be the whole text.
     200;
 
-// Keeps only the error.
+// Keeps only the error, and the place of a number that the other reader cannot hold.
 class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  bool null() override { return true; }
-  bool boolean(bool /*value*/) override { return true; }
-  bool number_integer(number_integer_t /*value*/) override { return true; }
-  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
-  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
-  bool string(string_t& /*value*/) override { return true; }
-  bool binary(binary_t& /*value*/) override { return true; }
-  bool start_object(size_t /*elements*/) override { return true; }
-  bool key(string_t& /*value*/) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(size_t /*elements*/) override { return true; }
-  bool end_array() override { return true; }
+  bool null() override { return value(); }
+  bool boolean(bool /*value*/) override { return value(); }
+  bool number_integer(number_integer_t /*value*/) override { return value(); }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return value(); }
+  bool number_float(number_float_t /*value*/, const string_t& text) override {
+    const bool whole = text.find_first_of(".eE") == std::string::npos;
+    return whole ? too_large() : value();  // An integer of more than 64 bits.
+  }
+  bool string(string_t& /*value*/) override { return value(); }
+  bool binary(binary_t& /*value*/) override { return value(); }
+  bool start_object(size_t /*elements*/) override { return open({}); }
+  bool key(string_t& name) override {
+    places_.back().key = name;
+    return true;
+  }
+  bool end_object() override { return close(); }
+  bool start_array(size_t /*elements*/) override { return open({.index = 0}); }
+  bool end_array() override { return close(); }
   bool parse_error(size_t /*position*/, const std::string& /*last_token*/,
                    const nlohmann::detail::exception& error) override {
+    constexpr int kNumberOverflow = 406;
+    if (error.id == kNumberOverflow) {
+      return too_large();
+    }
     reason_ = error.what();
     return false;
   }
@@ -43,20 +56,57 @@ class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
     const size_t tag_end = reason_.find("] ");
     return reason_.substr(tag_end == std::string::npos ? 0 : tag_end + 2, kReasonBytesMax);
   }
+  const std::string& large_number() const { return large_number_; }
 
  private:
+  // Inside one object or list.
+  struct Place {
+    std::string key = {};
+    std::optional<size_t> index = {};  // In a list: the elements so far.
+  };
+
+  bool open(Place place) {
+    places_.push_back(std::move(place));
+    return places_.size() <= limits::kJsonDepthMax;
+  }
+  bool close() {
+    places_.pop_back();
+    return value();
+  }
+  bool value() {
+    if (!places_.empty() && places_.back().index) {
+      ++*places_.back().index;
+    }
+    return true;
+  }
+  bool too_large() {
+    for (const Place& place : places_) {
+      if (place.index) {
+        large_number_ += '[' + std::to_string(*place.index) + ']';
+      } else {
+        large_number_ += (large_number_.empty() ? "" : ".") + place.key;
+      }
+    }
+    return false;
+  }
+
   std::string reason_;
+  std::string large_number_;
+  std::vector<Place> places_;
 };
+
+ErrorFinder find_error(std::string_view text) {
+  ErrorFinder finder;
+  if (text.size() <= kTextBytesMax) {
+    nlohmann::json::sax_parse(text.begin(), text.end(), &finder);
+  }
+  return finder;
+}
 
 }  // namespace
 
-std::string json_syntax_error(std::string_view text) {
-  if (text.size() > kTextBytesMax) {
-    return "";
-  }
-  ErrorFinder finder;
-  nlohmann::json::sax_parse(text.begin(), text.end(), &finder);
-  return finder.reason();
-}
+std::string json_syntax_error(std::string_view text) { return find_error(text).reason(); }
+
+std::string json_large_number(std::string_view text) { return find_error(text).large_number(); }
 
 }  // namespace pdjob::openai

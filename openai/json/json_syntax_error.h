@@ -10,4 +10,8 @@ namespace pdjob::openai {
 // "parse error at line 1, column 9: ..."; empty if the text is JSON, or too long to check.
 std::string json_syntax_error(std::string_view text);
 
+// The path of the first number that does not fit into 64 bits, "logit_bias.17" or "stop[0].x";
+// empty if there is none, or the text is not JSON up to there, or too long to check.
+std::string json_large_number(std::string_view text);
+
 }  // namespace pdjob::openai

@@ -86,9 +86,16 @@ AsyncApi::~AsyncApi() {
   loop_.cancel(next_try_);
 }
 
+std::vector<std::string_view> AsyncApi::methods(std::string_view path) {
+  if (path == "/v1/async/completions" || path == "/v1/async/chat/completions") {
+    return {"POST"};
+  }
+  return path.starts_with(kKnown) ? std::vector<std::string_view>{"GET", "DELETE"}
+                                  : std::vector<std::string_view>{};
+}
+
 bool AsyncApi::takes_body(const net::HttpRequest& request) {
-  return request.method == "POST" &&
-         (request.path == "/v1/async/completions" || request.path == "/v1/async/chat/completions");
+  return request.method == "POST" && methods(request.path) == std::vector<std::string_view>{"POST"};
 }
 
 bool AsyncApi::route(net::ExchangeId client, net::HttpRequest& request) {

@@ -9,7 +9,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"
@@ -32,6 +34,8 @@ class AsyncApi {
 
   // True if the request is to be stored, so its body counts as its tenant's.
   static bool takes_body(const net::HttpRequest& request);
+  // The methods of this path; empty: it is not of asynchronous requests.
+  static std::vector<std::string_view> methods(std::string_view path);
   // Takes over asynchronous requests. Returns false for any other request.
   bool route(net::ExchangeId client, net::HttpRequest& request);
   // Stops starting requests and callbacks; running requests may end.

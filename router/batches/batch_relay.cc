@@ -76,7 +76,7 @@ void BatchRelay::route(net::ExchangeId client, const net::HttpRequest& request,
   }
   const std::string client_lines = leg_header_lines(request, {.own_key = true});
   const net::CallId call = client_->start({.to = batches_.address,
-                                           .method = request.method,
+                                           .method = request.is_head ? "HEAD" : request.method,
                                            .target = target,
                                            .header_lines = client_lines,
                                            .more_header_lines = lines,

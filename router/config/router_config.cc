@@ -108,6 +108,26 @@ void read_memory(ConfigReader& in, RouterConfig& config) {
   }
 }
 
+bool is_origin(std::string_view text) {
+  const size_t scheme = text.find("://");
+  const bool plain = std::ranges::none_of(text, [](char c) { return c <= ' ' || c > '~'; });
+  return text == "*" || text == "null" ||
+         (plain && scheme != std::string_view::npos && scheme > 0 && scheme + 3 < text.size() &&
+          text.find('/', scheme + 3) == std::string_view::npos);
+}
+
+void read_origins(ConfigReader& in, RouterConfig& config) {
+  in.field("allowed_origins", config.allowed_origins,
+           {"Web pages that may call this router from a browser (CORS), by their origins, such as "
+            "https://chat.example; \"*\" is any page. Empty: none may."});
+  for (const std::string& origin : config.allowed_origins) {
+    if (!is_origin(origin)) {
+      in.fail("allowed_origins",
+              "an origin is scheme://host or scheme://host:port, without a path, got " + origin);
+    }
+  }
+}
+
 // SGLang decode workers need a prefill worker for every request.
 void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
   if (config.protocol != Protocol::kSglang) {
@@ -267,6 +287,7 @@ void read(ConfigReader& in, RouterConfig& config) {
            {"Requests that wait; beyond, whoever would be served last is refused with Retry-After.",
             "requests"},
            {.min = 1, .max = 65536});
+  read_origins(in, config);
   read_memory(in, config);
   read(in, config.tenants);
   read(in, config.cache);

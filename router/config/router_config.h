@@ -138,6 +138,7 @@ struct RouterConfig {
   ControlDoor control;        // Not a key.
   std::string probe_key;      // Not a key of the file: only the launcher's probes show it.
   bool hears_losses = false;  // Not a key: a launcher reports why workers were lost.
+  std::vector<std::string> allowed_origins;  // CORS; "*": any. Empty: off.
   CacheConfig cache;
   KvEventsConfig kv_events;
   AsyncConfig async;

@@ -9,6 +9,7 @@
 #include "common/limits.h"
 #include "openai/json/json_edit.h"
 #include "openai/openai_reply.h"
+#include "router/core/model_cards.h"
 
 namespace pdjob::router {
 namespace {
@@ -37,7 +38,6 @@ bool ControlApi::takes(std::string_view path) const {
 }
 
 std::optional<net::EarlyReply> ControlApi::on_head(net::HttpRequest& request) {
-  request.path = net::without_slash(request.path);
   request.body_bytes_max = std::min(request.body_bytes_max, kControlBodyBytesMax);
   if (is_health(request.path) || key_.opens(request.header("authorization"))) {
     return std::nullopt;
@@ -51,7 +51,6 @@ std::optional<net::EarlyReply> ControlApi::on_head(net::HttpRequest& request) {
 }
 
 void ControlApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
-  request.path = net::without_slash(request.path);
   if (is_health(request.path)) {
     return reply_health(id);
   }
@@ -97,7 +96,7 @@ ControlFacts ControlApi::facts() const {
 }
 
 void ControlApi::reply(net::ExchangeId id, const ControlReply& reply) {
-  server_->reply(id, reply.status, reply.content_type, reply.body);
+  server_->reply(id, reply.status, reply.content_type, reply.body, reply.headers);
 }
 
 // Of this router. A trainer that waits for silence wants the sum to be 0.
@@ -120,7 +119,7 @@ void ControlApi::reply_workers(net::ExchangeId id, const net::HttpRequest& reque
     const auto body = openai::JsonObject::scan(request.body, kWorkerMembers);
     const std::string asked =
         body ? openai::json_string(body->value("url")).value_or("") : std::string();
-    return reply(id, net::without_slash(asked) == url
+    return reply(id, asked == url || asked == url + '/'
                          ? control_done("this worker is here already")
                          : control_refusal({.message = "the launcher starts this job's workers; "
                                                        "all of them are behind " +
@@ -153,11 +152,7 @@ void ControlApi::reply_health(net::ExchangeId id) {
 }
 
 void ControlApi::reply_models(net::ExchangeId id) {
-  std::vector<openai::ModelCard> cards;
-  for (const std::string& model : core_.models()) {
-    cards.push_back({.id = model});
-  }
-  reply(id, {.body = openai::models_body(cards)});
+  reply(id, {.body = openai::models_body(model_cards(core_, began_))});
 }
 
 }  // namespace pdjob::router

@@ -23,7 +23,12 @@ class ControlApi final : public net::HttpHandler {
  public:
   // All must outlive it.
   ControlApi(net::Loop& loop, OrderDesk& desk, const Router& core, const ControlDoor& door)
-      : loop_(loop), desk_(desk), core_(core), key_({door.key}), own_address_(!door.same_address) {}
+      : loop_(loop),
+        desk_(desk),
+        core_(core),
+        key_({door.key}),
+        own_address_(!door.same_address),
+        began_(loop.unix_seconds()) {}
 
   // Where it answers. Before the first request.
   void attach(net::HttpServer& server) { server_ = &server; }
@@ -46,6 +51,7 @@ class ControlApi final : public net::HttpHandler {
   const Router& core_;
   const KeyCheck key_;
   const bool own_address_;
+  const int64_t began_;  // Unix seconds.
   net::HttpServer* server_ = nullptr;
 };
 

@@ -7,6 +7,7 @@
 
 #include "common/json/json_writer.h"
 #include "common/limits.h"
+#include "net/http/reply_head.h"
 #include "openai/json/json_edit.h"
 
 namespace pdjob::router {
@@ -413,9 +414,15 @@ std::variant<ControlCall, ControlRefusal, ControlNoOp> parse_control(std::string
     return each.path == path && each.method == method;
   });
   if (route == std::end(kControlRoutes)) {
-    return ControlRefusal{
+    ControlRefusal refusal{
         .status = 405,
         .message = "method not allowed: " + std::string(method) + ' ' + std::string(path)};
+    for (const Route& each : kControlRoutes) {
+      if (each.path == path) {
+        refusal.methods.push_back(each.method);
+      }
+    }
+    return refusal;
   }
   if (auto said = said_at_once(route->words)) {
     return *std::move(said);
@@ -456,6 +463,9 @@ ControlReply control_refusal(const ControlRefusal& refusal) {
   json.key("message").string(refusal.message);
   json.key("error").string(refusal.message);
   json.end_object();
+  if (!refusal.methods.empty()) {
+    reply.headers = {net::allow_header(refusal.methods)};
+  }
   return reply;
 }
 

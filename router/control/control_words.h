@@ -42,6 +42,7 @@ struct ControlCall {
 struct ControlRefusal {
   int status = 400;
   std::string message;
+  std::vector<std::string_view> methods = {};  // With 405: those of the path.
 };
 
 // The call asks for nothing that is still to be done.
@@ -78,6 +79,7 @@ struct ControlReply {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
+  std::vector<std::pair<std::string, std::string>> headers = {};
 };
 ControlReply control_reply(ControlForm form, const net::OrderAnswered& answer,
                            const ControlFacts& facts);

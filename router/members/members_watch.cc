@@ -5,6 +5,7 @@
 #include "common/json/json_writer.h"
 #include "common/limits.h"
 #include "net/http/http_client.h"
+#include "openai/openai_reply.h"
 #include "openai/reply_error.h"
 
 namespace pdjob::router {
@@ -50,11 +51,11 @@ void MembersWatch::reply(net::ExchangeId id, const net::HttpRequest& request) {
   if (request.header("accept").find("text/event-stream") == std::string_view::npos) {
     server_.reply(id, 200, "application/json", json_);
   } else {
-    subscribe(id);
+    subscribe(id, request.is_head);
   }
 }
 
-void MembersWatch::subscribe(net::ExchangeId id) {
+void MembersWatch::subscribe(net::ExchangeId id, bool head_only) {
   if (closed_ || subscribers_.size() == kSubscribersMax) {
     const openai::ApiError error = openai::to_api_error(
         {ErrorCode::kOverloaded,
@@ -62,7 +63,11 @@ void MembersWatch::subscribe(net::ExchangeId id) {
     openai::reply_error(server_, id, error, {{"Retry-After", "1"}});
     return;
   }
-  server_.begin(id, 200, "text/event-stream", {{"Cache-Control", "no-store"}});
+  server_.begin(id, 200, openai::kEventStream,
+                {{"Cache-Control", "no-store"}, openai::kUnbuffered});
+  if (head_only) {
+    return server_.end(id);
+  }
   subscribers_.insert(id);
   // Last: the write may find that the client has left.
   server_.write(id, event_of(json_, version_));

@@ -45,7 +45,7 @@ class MembersWatch {
   void close();
 
  private:
-  void subscribe(net::ExchangeId id);
+  void subscribe(net::ExchangeId id, bool head_only);
   void tell_all(const std::string& text);
   void ping();
 

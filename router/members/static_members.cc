@@ -147,8 +147,11 @@ void StaticMembers::on_models(Row& row, const Answered& answer) {
     unwell(row, is_there(answer));
     return;
   }
+  const OnlyModel model = is_ok(answer) ? only_model(answer.body) : OnlyModel();
   meet(row, {.name = row.given.address.to_string(),
-             .model = is_ok(answer) ? only_model(answer.body) : ""});
+             .model = model.id,
+             .context_max = model.context_max,
+             .created = model.created});
 }
 
 void StaticMembers::meet(Row& row, net::WorkerEntry entry) {

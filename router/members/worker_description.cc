@@ -46,9 +46,9 @@ net::Role parse_role(std::string_view value) {
 }  // namespace
 
 Result<WorkerDescription> parse_worker_description(const std::string& body) {
-  static constexpr std::string_view kNames[] = {"name",  "engine_id", "role",
-                                                "model", "draining",  "kv_address",
-                                                "load",  "abort",     "local_links"};
+  static constexpr std::string_view kNames[] = {"name",        "engine_id",     "role",   "model",
+                                                "draining",    "kv_address",    "load",   "abort",
+                                                "local_links", "max_model_len", "created"};
   PDJOB_TRY(const JsonObject object, JsonObject::scan(body, kNames));
   WorkerDescription described;
   described.entry.name = string_or_empty(object.value("name"));
@@ -63,14 +63,16 @@ Result<WorkerDescription> parse_worker_description(const std::string& body) {
   described.entry.protocol = net::Protocol::kPdjob;
   described.entry.abort = string_or_empty(object.value("abort"));
   described.entry.local_links = object.value("local_links") == "true";
+  take_number(object.value("max_model_len"), described.entry.context_max);
+  take_number(object.value("created"), described.entry.created);
   described.draining = object.value("draining") == "true";
   described.load = parse_load(object.value("load"));
   return described;
 }
 
-std::string only_model(const std::string& body) {
+OnlyModel only_model(const std::string& body) {
   static constexpr std::string_view kData = "data";
-  static constexpr std::string_view kId = "id";
+  static constexpr std::string_view kNames[] = {"id", "created", "max_model_len"};
   const auto list = JsonObject::scan(body, {&kData, 1});
   if (!list) {
     return {};
@@ -79,8 +81,14 @@ std::string only_model(const std::string& body) {
   if (models.size() != 1) {
     return {};
   }
-  const auto model = JsonObject::scan(models.front(), {&kId, 1});
-  return model ? string_or_empty(model->value(kId)) : std::string();
+  const auto model = JsonObject::scan(models.front(), kNames);
+  if (!model) {
+    return {};
+  }
+  OnlyModel facts{.id = string_or_empty(model->value("id"))};
+  take_number(model->value("created"), facts.created);
+  take_number(model->value("max_model_len"), facts.context_max);
+  return facts;
 }
 
 }  // namespace pdjob::router

@@ -7,6 +7,7 @@
 
 #include "net/http/http_parser.h"
 #include "openai/headers.h"
+#include "openai/openai_reply.h"
 
 namespace pdjob::router {
 namespace {
@@ -39,11 +40,19 @@ constexpr std::array<std::string_view, 12> kNotForWorkers = {"host",
                                                              header::kDataParallelRank};
 
 // The router makes these anew, or they are for the router alone.
-constexpr std::array kMarks = {header::kRequestId, header::kPrefill, header::kDecode,
-                               header::kDegraded,  header::kCache,   header::kKvSuspect};
+constexpr std::array kMarks = {header::kRequestId,
+                               header::kPrefill,
+                               header::kDecode,
+                               header::kDegraded,
+                               header::kCache,
+                               header::kKvSuspect,
+                               std::string_view("access-control-allow-origin"),
+                               std::string_view("access-control-allow-credentials"),
+                               std::string_view("access-control-expose-headers"),
+                               std::string_view("x-accel-buffering")};
 
 // For the names of all marks, and a Connection line.
-constexpr size_t kAddedBytes = 96;
+constexpr size_t kAddedBytes = 128;
 
 template <size_t n>
 bool is_one_of(std::string_view name, const std::array<std::string_view, n>& names) {
@@ -151,6 +160,10 @@ std::string reply_head(const net::HttpReplyHead& head, const ReplyMarks& marks,
   }
   if (!marks.decode.empty()) {
     append_line(lines, header::kDecode, marks.decode);
+  }
+  if (const auto type = net::find_header(head.headers, "content-type");
+      type.starts_with("text/event-stream")) {
+    append_line(lines, openai::kUnbuffered.first, openai::kUnbuffered.second);
   }
   lines.append(marks.more);
   if (framing == ReplyFraming::kUntilClose) {

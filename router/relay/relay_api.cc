@@ -513,7 +513,7 @@ void RelayApi::answer_aborted(RequestId id) {
     options.id = exchange.request_id;
     options.created = loop_.unix_seconds();
     headers.emplace_back(openai::header::kAborted, "1");
-    exchange.sink->reply(200, request.stream ? "text/event-stream" : "application/json",
+    exchange.sink->reply(200, request.stream ? openai::kEventStream : "application/json",
                          openai::aborted_reply(request, options,
                                                {.seconds = seconds(loop_.now() - exchange.arrived),
                                                 .weight_version = core_.weight_version()}),

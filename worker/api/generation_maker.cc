@@ -410,7 +410,8 @@ std::optional<openai::ApiError> GenerationMaker::open_choices(
   }
   if (prompt_size + static_cast<uint64_t>(generation.stop.max_tokens) > room) {
     return too_long(std::to_string(prompt_size) + " of the prompt and " + limit_field(request) +
-                        " = " + std::to_string(generation.stop.max_tokens) + " were asked for",
+                        " = " + std::to_string(generation.stop.max_tokens) +
+                        " were asked for: at most " + std::to_string(room - prompt_size) + " fit",
                     limit_field(request));
   }
   // The single token of an offered prompt is vLLM's convention and is never shown. The decode

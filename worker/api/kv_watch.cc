@@ -28,7 +28,7 @@ KvWatch::KvWatch(net::Loop& loop, net::HttpServer& server) : loop_(loop), server
   timer_ = loop_.call_at(loop_.now() + openai::kKvPingInterval, [this] { ping(); });
 }
 
-void KvWatch::subscribe(net::ExchangeId id) {
+void KvWatch::subscribe(net::ExchangeId id, bool head_only) {
   if (closed_ || subscribers_.size() == kSubscribersMax) {
     const openai::ApiError error =
         openai::to_api_error({ErrorCode::kOverloaded, closed_ ? "this worker is shutting down"
@@ -37,6 +37,9 @@ void KvWatch::subscribe(net::ExchangeId id) {
     return;
   }
   server_.begin(id, 200, "application/octet-stream", {{"Cache-Control", "no-store"}});
+  if (head_only) {
+    return server_.end(id);
+  }
   std::string frames = frames_of(blocks_.all());
   openai::append_kv_frame(frames, "");
   subscribers_[id] = frames.size();

@@ -25,7 +25,7 @@ class KvWatch {
   KvWatch& operator=(const KvWatch&) = delete;
 
   // Answers GET /pdjob/kv_events.
-  void subscribe(net::ExchangeId id);
+  void subscribe(net::ExchangeId id, bool head_only);
   void client_left(net::ExchangeId id) { subscribers_.erase(id); }
 
   // Takes the changes of one turn of the engine thread.

@@ -10,6 +10,7 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/parse_number.h"
+#include "net/http/reply_head.h"
 #include "openai/headers.h"
 #include "openai/reply_error.h"
 #include "openai/tokenize_request.h"
@@ -76,6 +77,7 @@ void OpenaiApi::set_weight_version(std::string version) {
 void OpenaiApi::attach(net::HttpServer& server, net::Loop& loop) {
   server_ = &server;
   loop_ = &loop;
+  created_ = loop.unix_seconds();
   bootstrap_.emplace(loop);
   kv_watch_.emplace(loop, server);
   grammar_thread_.emplace(loop, engine_.vocabulary(), options_.grammar_program);
@@ -137,7 +139,7 @@ std::span<const OpenaiApi::Route> OpenaiApi::route_table() {
       {"/tokenizer_info", "GET",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_tokenizer_info(i); }},
       {"/v1/models", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_models(i); }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_models(i, {}); }},
       {"/health", "GET",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_health(i); }},
       {"/metrics", "GET",
@@ -149,14 +151,16 @@ std::span<const OpenaiApi::Route> OpenaiApi::route_table() {
       {"/pdjob/links", "GET",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.on_links(i); }},
       {"/pdjob/kv_events", "GET",
-       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest&) { api.kv_watch_->subscribe(i); }},
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.kv_watch_->subscribe(i, r.is_head);
+       }},
   };
   return kRoutes;
 }
 
 std::vector<std::pair<std::string_view, std::string_view>> OpenaiApi::routes() {
   std::vector<std::pair<std::string_view, std::string_view>> routes = {
-      {"DELETE", "/pdjob/transfers/ID"}};
+      {"DELETE", "/pdjob/transfers/ID"}, {"GET", "/v1/models/ID"}};
   for (const Route& route : route_table()) {
     routes.emplace_back(route.method, route.path);
   }
@@ -164,23 +168,36 @@ std::vector<std::pair<std::string_view, std::string_view>> OpenaiApi::routes() {
 }
 
 void OpenaiApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
-  if (request.path.starts_with(kTransfers) && request.method == "DELETE") {
-    return on_release(id, request.path.substr(kTransfers.size()));
+  std::vector<std::string_view> methods;
+  if (request.path.starts_with(kTransfers)) {
+    if (request.method == "DELETE") {
+      return on_release(id, request.path.substr(kTransfers.size()));
+    }
+    methods = {"DELETE"};
+  } else if (request.path.starts_with(openai::kModelPath)) {
+    if (request.method == "GET") {
+      return on_models(id, request.path.substr(openai::kModelPath.size()));
+    }
+    methods = {"GET"};
   }
-  const Route* other = nullptr;
   for (const Route& route : route_table()) {
-    if (route.path == request.path && route.method == request.method) {
+    if (route.path != request.path) {
+      continue;
+    }
+    if (route.method == request.method) {
       return route.handle(*this, id, request);
     }
-    other = route.path == request.path ? &route : other;
+    methods.push_back(route.method);
   }
-  if (other == nullptr) {
+  if (methods.empty()) {
     return refuse(id, openai::invalid_request("no such path: " + std::string(request.path), "",
                                               "not_found", 404));
   }
-  refuse(id,
-         openai::invalid_request(std::string(request.path) + " takes " + std::string(other->method),
-                                 "", "method_not_allowed", 405));
+  refuse(
+      id,
+      openai::invalid_request(std::string(request.path) + " takes " + std::string(methods.back()),
+                              "", "method_not_allowed", 405),
+      {net::allow_header(methods)});
 }
 
 std::optional<net::EarlyReply> OpenaiApi::on_head(net::HttpRequest& request) {
@@ -493,6 +510,7 @@ void OpenaiApi::take_output(TokenOutput& output) {
   const uint32_t index = generation.prompt_index * exchange.choices_per_prompt + output.choice;
   ChoiceReply& choice = exchange.choices[index];
   exchange.usage.completion_tokens += output.no_token ? 0 : 1;
+  choice.completion_tokens += output.no_token ? 0 : 1;
   if (!output.resumed && !output.no_token) {
     const bool first = exchange.last_token == Instant{};
     const Duration latency = loop_->now() - (first ? exchange.arrived : exchange.last_token);
@@ -570,6 +588,7 @@ openai::ReplyPart OpenaiApi::part_of(const Exchange& exchange, uint32_t index) c
           .prompt_logprobs = prompt.scored ? &prompt.logprobs : nullptr,
           .prompt_tokens = prompt.tokens,
           .cached_tokens = prompt.cached_tokens,
+          .completion_tokens = choice.completion_tokens,
           .seconds = seconds(loop_->now() - exchange.arrived),
           .stop_token = choice.stop_token,
           .stop_string = choice.stop_string,
@@ -583,7 +602,8 @@ openai::ReplyPart OpenaiApi::part_of(const Exchange& exchange, uint32_t index) c
 void OpenaiApi::begin_stream(Exchange& exchange) {
   if (!exchange.begun) {
     exchange.begun = true;
-    server_->begin(exchange.http, 200, "text/event-stream", exchange.headers);
+    exchange.headers.emplace_back(openai::kUnbuffered);
+    server_->begin(exchange.http, 200, openai::kEventStream, exchange.headers);
   }
 }
 
@@ -664,6 +684,7 @@ void OpenaiApi::take_output(const KvFetched& output) {
   if (found == generations_.end()) {
     return;
   }
+  note_cached(found->second, output.prompt_reused);
   auto& headers = exchanges_.at(found->second.exchange).headers;
   headers.emplace_back(openai::header::kKvBytes, std::to_string(output.bytes));
   headers.emplace_back(openai::header::kKvSeconds, format_seconds(output.duration));
@@ -675,10 +696,14 @@ void OpenaiApi::take_output(const PromptReused& output) {
   metrics_.prefix_cache_queries.add(static_cast<double>(output.prompt_tokens));
   metrics_.prefix_cache_hits.add(static_cast<double>(output.rows));
   if (const auto found = generations_.find(output.request); found != generations_.end()) {
-    Exchange& exchange = exchanges_.at(found->second.exchange);
-    exchange.usage.cached_tokens += output.rows;
-    exchange.prompts[found->second.prompt_index].cached_tokens += output.rows;
+    note_cached(found->second, output.rows);
   }
+}
+
+void OpenaiApi::note_cached(const Generation& generation, uint64_t tokens) {
+  Exchange& exchange = exchanges_.at(generation.exchange);
+  exchange.usage.cached_tokens += tokens;
+  exchange.prompts[generation.prompt_index].cached_tokens += tokens;
 }
 
 void OpenaiApi::take_output(PromptScored& output) {
@@ -749,11 +774,11 @@ void OpenaiApi::drop(ExchangeKey key) {
   report_if_prepared();
 }
 
-void OpenaiApi::refuse(net::ExchangeId id, const openai::ApiError& error) {
+void OpenaiApi::refuse(net::ExchangeId id, const openai::ApiError& error,
+                       std::vector<std::pair<std::string, std::string>> headers) {
   end_waiting(id);
   metrics_.requests_failed.add();
-  std::vector<std::pair<std::string, std::string>> headers = {
-      {std::string(openai::header::kWorker), options_.name}};
+  headers.emplace_back(openai::header::kWorker, options_.name);
   if (error.code == to_string(ErrorCode::kOverloaded)) {
     headers.emplace_back("Retry-After", "1");
   }
@@ -832,11 +857,18 @@ void OpenaiApi::on_abort(net::ExchangeId id, openai::AbortForm form, const net::
   server_->reply(id, 200, kJson, openai::abort_answer(form, count));
 }
 
-void OpenaiApi::on_models(net::ExchangeId id) {
+void OpenaiApi::on_models(net::ExchangeId id, std::optional<std::string_view> one) {
   const openai::ModelCard card{.id = engine_.facts().name,
-                               .created = loop_->unix_seconds(),
+                               .created = created_,
                                .context_max = engine_.config().tokens_per_sequence};
-  server_->reply(id, 200, kJson, openai::models_body({&card, 1}));
+  if (!one) {
+    return server_->reply(id, 200, kJson, openai::models_body({&card, 1}));
+  }
+  const auto body = openai::model_body({&card, 1}, *one);
+  if (const auto* error = std::get_if<openai::ApiError>(&body)) {
+    return refuse(id, *error);
+  }
+  server_->reply(id, 200, kJson, std::get<std::string>(body));
 }
 
 void OpenaiApi::on_health(net::ExchangeId id) {
@@ -887,6 +919,8 @@ void OpenaiApi::on_worker_info(net::ExchangeId id) {
   JsonWriter json(body);
   begin_self(json);
   json.key("model").string(engine_.facts().name);
+  json.key("created").integer(created_);
+  json.key("max_model_len").integer(engine_.config().tokens_per_sequence);
   json.key("draining").boolean(draining_);
   json.key("kv_address").raw(kv_address_json(options_.kv));
   json.key("abort").string(kAbort);
@@ -913,7 +947,9 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .protocol = net::Protocol::kPdjob,
           .abort = kAbort,
           .local_links = options_.local_links,
-          .model_digest = engine_.facts().digest};
+          .model_digest = engine_.facts().digest,
+          .context_max = engine_.config().tokens_per_sequence,
+          .created = static_cast<uint64_t>(created_)};
 }
 
 Standstill OpenaiApi::standstill() {

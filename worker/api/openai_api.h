@@ -114,10 +114,11 @@ class OpenaiApi final : public net::HttpHandler {
     std::optional<Token> stop_token;  // What ended it, if a token or a string did.
     std::string stop_string;
     std::vector<openai::WeightSpan> weights;  // Of all its tokens.
-    uint64_t tokens_noted = 0;                // Those of `weights` that this worker has seen.
-    size_t resumed_left = 0;                  // Tokens of pdjob_resume that have not come back yet.
-    std::string told_weights;                 // The last version that the router knows.
-    std::optional<ChoiceCalls> tools;         // If it may call tools.
+    uint64_t completion_tokens = 0;
+    uint64_t tokens_noted = 0;         // Those of `weights` that this worker has seen.
+    size_t resumed_left = 0;           // Tokens of pdjob_resume that have not come back yet.
+    std::string told_weights;          // The last version that the router knows.
+    std::optional<ChoiceCalls> tools;  // If it may call tools.
     std::vector<openai::ToolCallPart> calls;
   };
   struct LatencySum {
@@ -164,6 +165,11 @@ class OpenaiApi final : public net::HttpHandler {
     Instant last_token{};
   };
 
+  struct Generation {
+    ExchangeKey exchange = 0;
+    uint32_t prompt_index = 0;
+  };
+
   // The facts in a request's headers.
   struct Asked {
     net::ExchangeId http;
@@ -207,7 +213,8 @@ class OpenaiApi final : public net::HttpHandler {
   bool abort_prompt(Exchange& exchange, uint32_t prompt);
   // True if tokens of pdjob_resume are missing in a choice of this prompt that goes on.
   static bool resumes(const Exchange& exchange, uint32_t prompt);
-  void on_models(net::ExchangeId id);
+  // `one`: the id of one model, percent-encoded.
+  void on_models(net::ExchangeId id, std::optional<std::string_view> one);
   void on_health(net::ExchangeId id);
   void on_metrics(net::ExchangeId id);
   void on_worker_info(net::ExchangeId id);
@@ -222,7 +229,8 @@ class OpenaiApi final : public net::HttpHandler {
   void submit_held(Exchange& exchange);
   // While draining.
   void report_if_prepared();
-  void refuse(net::ExchangeId id, const openai::ApiError& error);
+  void refuse(net::ExchangeId id, const openai::ApiError& error,
+              std::vector<std::pair<std::string, std::string>> headers = {});
 
   void take_output(TokenOutput& output);
   void take_output(const KvFetched& output);
@@ -247,6 +255,9 @@ class OpenaiApi final : public net::HttpHandler {
   void drop(ExchangeKey key);
   // How long the engine stands still, or a helper thread that does so for longer.
   Standstill standstill();
+
+  // Tokens of the prompt that this worker, or the one that the rows come from, had computed before.
+  void note_cached(const Generation& generation, uint64_t tokens);
 
   const OpenaiApiOptions options_;
   const KeyCheck door_;
@@ -275,16 +286,13 @@ class OpenaiApi final : public net::HttpHandler {
   size_t prompts_held_ = 0;              // Over all exchanges.
   std::function<void()> when_prepared_;  // While draining.
 
-  struct Generation {
-    ExchangeKey exchange = 0;
-    uint32_t prompt_index = 0;
-  };
   std::map<ExchangeKey, Exchange> exchanges_;
   std::unordered_map<RequestId, Generation> generations_;
   uint64_t next_request_ = 1;
   std::string buffer_;  // The event being written.
   std::string extension_;
   std::string weight_version_;
+  int64_t created_ = 0;  // When this worker began to serve its model, in Unix seconds.
   CoreLoad load_;
   EngineWork work_;
   LatencySum ttft_;

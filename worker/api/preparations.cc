@@ -110,7 +110,15 @@ std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
         if (const auto* error = std::get_if<openai::ApiError>(&tokens)) {
           return *error;
         }
-        return openai::tokenize_body(std::get<0>(tokens), context_max);
+        const std::vector<Token>& ids = std::get<0>(tokens);
+        std::vector<std::string> texts;
+        if (request.return_token_strs) {
+          texts.reserve(ids.size());
+          for (const Token id : ids) {
+            texts.push_back(maker.text_of({id}, /*render_special=*/true));
+          }
+        }
+        return openai::tokenize_body(ids, context_max, texts);
       },
       std::move(then));
 }

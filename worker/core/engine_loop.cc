@@ -1,6 +1,8 @@
 #include "worker/core/engine_loop.h"
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
@@ -24,9 +26,26 @@ kvtransfer::Region to_region(const engine::KvRegion& region) {
   return result;
 }
 
-std::vector<std::byte> to_bytes(std::span<const float> logits) {
+// A tail: the last token's logits, and the number of the prompt's rows that existed before.
+std::vector<std::byte> tail_of(std::span<const float> logits, uint32_t reused) {
   const auto bytes = std::as_bytes(logits);
-  return {bytes.begin(), bytes.end()};
+  std::vector<std::byte> tail;
+  tail.reserve(bytes.size() + sizeof reused);
+  tail.assign(bytes.begin(), bytes.end());
+  const auto number = std::as_bytes(std::span(&reused, 1));
+  tail.insert(tail.end(), number.begin(), number.end());
+  return tail;
+}
+
+// Takes the number off the end.
+std::optional<uint32_t> take_reused(std::vector<std::byte>& tail) {
+  uint32_t reused = 0;
+  if (tail.size() < sizeof reused) {
+    return std::nullopt;
+  }
+  std::memcpy(&reused, tail.data() + tail.size() - sizeof reused, sizeof reused);
+  tail.resize(tail.size() - sizeof reused);
+  return reused;
 }
 
 template <class... Handlers>
@@ -162,7 +181,8 @@ void EngineLoop::take_endpoint_event(kvtransfer::FetchDone& event) {
     return fail("the KV of " + std::to_string(event.rows) + " tokens for a prompt of " +
                 std::to_string(wanted));
   }
-  if (event.tail.size() != engine_.facts().vocabulary * sizeof(float)) {
+  const auto reused = take_reused(event.tail);
+  if (!reused || event.tail.size() != engine_.facts().vocabulary * sizeof(float)) {
     return fail(std::to_string(event.tail.size()) + " bytes of logits, not one row");
   }
   live.tail = std::move(event.tail);
@@ -170,7 +190,8 @@ void EngineLoop::take_endpoint_event(kvtransfer::FetchDone& event) {
                                .bytes = event.bytes,
                                .duration = event.duration,
                                .visible = event.visible,
-                               .transport = std::move(event.transport)});
+                               .transport = std::move(event.transport),
+                               .prompt_reused = std::min(*reused, event.rows)});
   feed(RowsFetched{request});
 }
 
@@ -236,8 +257,9 @@ void EngineLoop::apply(Effect& effect, std::vector<Event>& events) {
             transfers_->rows_ready(live_.at(e.request).request.link_transfer, e.ready);
           },
           [&](const CommitOffer& e) {
-            transfers_->commit(live_.at(e.request).request.link_transfer, e.rows,
-                               to_bytes(engine_.logits(e.sequence)));
+            const Live& live = live_.at(e.request);
+            transfers_->commit(live.request.link_transfer, e.rows,
+                               tail_of(engine_.logits(e.sequence), live.reused));
           },
           [&](const WithdrawOffer& e) {
             transfers_->withdraw(
@@ -252,6 +274,7 @@ void EngineLoop::apply(Effect& effect, std::vector<Event>& events) {
           [&](const ClearSequence& e) { engine_.clear(e.sequence); },
           [&](const TrimSequence& e) { engine_.trim(e.sequence, e.rows); },
           [&](const ReportReuse& e) {
+            live_.at(e.request).reused = e.rows;
             outputs_.push_back(PromptReused{
                 .request = e.request, .prompt_tokens = e.prompt_tokens, .rows = e.rows});
           },

@@ -66,6 +66,7 @@ class EngineLoop {
     std::vector<Choice> choices;
     PromptReader reader;
     std::vector<std::byte> tail = {};  // Fetched logits.
+    uint32_t reused = 0;               // Rows of its prompt that existed already.
     TransferState transfer = TransferState::kNone;
     bool ended = false;         // The client is gone.
     bool pair_suspect = false;  // Set by its failed fetch.

@@ -67,6 +67,7 @@ struct KvFetched {  // Before the first TokenOutput of a kFetch request.
   Duration duration{};
   Duration visible{};
   std::string transport;
+  uint32_t prompt_reused = 0;  // Rows that the prefill worker did not compute for this request.
 };
 struct PromptReused {  // Sent when a prompt's computation begins here.
   RequestId request;

@@ -161,12 +161,14 @@ TEST(ReplyStream, UsageIsNullUntilTheLastEvent) {
   std::string out;
   writer.append_part(out, {.text = "a"});
   writer.append_end(out, {.prompt_tokens = 3, .completion_tokens = 4});
-  EXPECT_EQ(out,
-            event(kTextHead,
-                  R"({"index":0,"text":"a","logprobs":null,"finish_reason":null}],"usage":null})") +
-                event(kTextHead,
-                      R"(],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}})") +
-                "data: [DONE]\n\n");
+  EXPECT_EQ(
+      out,
+      event(kTextHead,
+            R"({"index":0,"text":"a","logprobs":null,"finish_reason":null}],"usage":null})") +
+          event(
+              kTextHead,
+              R"(],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}})") +
+          "data: [DONE]\n\n");
 }
 
 TEST(ReplyStream, ChatTellsThePromptIdsOnceAndTokenIdsAlways) {
@@ -277,7 +279,7 @@ TEST(ReplyWhole, Chat) {
       R"({"id":"chatcmpl-7","object":"chat.completion","created":5,"model":"m","choices":[)"
       R"({"index":0,"message":{"role":"assistant","content":"Hi"},"logprobs":null,"finish_reason":"stop","token_ids":[1],)"
       R"("weight_version":"v","weight_versions":[]}],)"
-      R"("usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3},"weight_version":"v","prompt_token_ids":[9,8],"kv_transfer_params":{"remote_port":1}})");
+      R"("usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":0}},"weight_version":"v","prompt_token_ids":[9,8],"kv_transfer_params":{"remote_port":1}})");
 }
 
 TEST(ReplyWhole, CompletionWithTwoChoices) {
@@ -294,7 +296,7 @@ TEST(ReplyWhole, CompletionWithTwoChoices) {
       R"({"id":"cmpl-7","object":"text_completion","created":5,"model":"m","choices":[)"
       R"({"index":0,"text":"a","logprobs":null,"finish_reason":"stop","token_ids":[],"prompt_token_ids":[9,8],"weight_version":"","weight_versions":[]},)"
       R"({"index":1,"text":"b","logprobs":null,"finish_reason":"length","token_ids":[],"prompt_token_ids":[9,8],"weight_version":"","weight_versions":[]}],)"
-      R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4},"weight_version":"","kv_transfer_params":null})");
+      R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4,"prompt_tokens_details":{"cached_tokens":0}},"weight_version":"","kv_transfer_params":null})");
 }
 
 // OpenAI's shape: the first token has no logprob, and offsets count characters of the whole text.
@@ -367,6 +369,76 @@ TEST(ModelsBody, ListsModels) {
       << "unknown";
 }
 
+TEST(ModelBody, IsOneOfTheList) {
+  const std::vector<ModelCard> models = {{.id = "m"}, {.id = "org/name 1", .created = 5}};
+  const std::string card =
+      R"({"id":"org/name 1","object":"model","created":5,"owned_by":"pdjob","root":"org/name 1","parent":null})";
+  for (const char* encoded : {"org%2Fname%201", "org%2fname 1", "org/name%201"}) {
+    EXPECT_EQ(std::get<std::string>(model_body(models, encoded)), card) << encoded;
+  }
+  for (const char* encoded : {"nope", "org", "m%", "m%2", "m%zz", "%00", "\xff"}) {
+    const auto body = model_body(models, encoded);
+    const auto* error = std::get_if<ApiError>(&body);
+    ASSERT_NE(error, nullptr) << encoded;
+    EXPECT_EQ(error->status, 404);
+    EXPECT_EQ(error->code, "model_not_found");
+  }
+}
+
+TEST(ReplyStream, ContinuousUsageIsOfTheChoiceSoFar) {
+  ReplyWriter writer =
+      writer_of({.kind = ApiKind::kChat, .include_usage = true, .continuous_usage = true});
+  std::string out;
+  writer.append_part(out, {.text = "a", .prompt_tokens = 3, .completion_tokens = 1});
+  writer.append_part(out, {.text = "b",
+                           .finish = FinishReason::kStop,
+                           .prompt_tokens = 3,
+                           .cached_tokens = 2,
+                           .completion_tokens = 2});
+  writer.append_end(out, {.prompt_tokens = 3, .cached_tokens = 2, .completion_tokens = 2});
+  std::vector<std::string> usages;
+  for (size_t at = out.find("\"usage\":"); at != std::string::npos;
+       at = out.find("\"usage\":", at + 1)) {
+    usages.push_back(out.substr(at + 8, out.find("}}", at) - at - 6));
+  }
+  const auto usage = [](const std::string& made, const std::string& all, const std::string& kept) {
+    return R"({"prompt_tokens":3,"completion_tokens":)" + made + R"(,"total_tokens":)" + all +
+           R"(,"prompt_tokens_details":{"cached_tokens":)" + kept + "}}";
+  };
+  EXPECT_EQ(usages, (std::vector<std::string>{usage("0", "3", "0"), usage("1", "4", "0"),
+                                              usage("2", "5", "2"), usage("2", "5", "2")}));
+}
+
+TEST(ReplyWhole, TokensOfEqualTextKeepTheirLogprobs) {
+  const auto top_of = [](std::vector<TokenLogprob> top) {
+    ReplyWriter writer = writer_of({.logprobs = true});
+    const std::vector<GeneratedToken> tokens = {
+        {.token = 2, .logprob = -0.5F, .top = std::move(top)}};
+    std::string out;
+    writer.append_whole(
+        out, std::vector<ReplyPart>{{.tokens = tokens, .finish = FinishReason::kLength}}, {}, "");
+    return nlohmann::json::parse(out)["choices"][0]["logprobs"]["top_logprobs"][0];
+  };
+  const auto halves = top_of({{2, -0.5F}, {3, -0.75F}, {4, -1.0F}});
+  EXPECT_EQ(halves.size(), 3U) << halves;
+  EXPECT_EQ(halves["\xEF\xBF\xBD"], -0.5) << "the chosen token has its name in `tokens`";
+  EXPECT_EQ(halves["token_id:3"], -0.75);
+  EXPECT_EQ(halves["<4>"], -1.0);
+}
+
+TEST(TokensReply, ATokenWithoutAlternativesIsItsOwn) {
+  ReplyWriter writer =
+      writer_of({.kind = ApiKind::kTokens, .logprobs = true, .tokens_as_ids = true});
+  const std::vector<GeneratedToken> tokens = {{.token = 1, .logprob = -0.5F}};
+  std::string out;
+  writer.append_whole(
+      out, std::vector<ReplyPart>{{.tokens = tokens, .finish = FinishReason::kLength}}, {}, "");
+  const auto entry = nlohmann::json::parse(out)["choices"][0]["logprobs"]["content"][0];
+  ASSERT_EQ(entry["top_logprobs"].size(), 1U);
+  EXPECT_EQ(entry["top_logprobs"][0]["token"], "token_id:1");
+  EXPECT_EQ(entry["top_logprobs"][0]["logprob"], -0.5);
+}
+
 TEST(TokensReply, HasIdsLogprobsAndVersions) {
   ReplyWriter writer =
       writer_of({.kind = ApiKind::kTokens, .rids = {"r"}, .logprobs = true, .tokens_as_ids = true});
@@ -386,7 +458,7 @@ TEST(TokensReply, HasIdsLogprobsAndVersions) {
                   {"token":"token_id:4","logprob":-1.25,"bytes":[60,52,62]}]}]},
               "finish_reason":"stop","token_ids":[1],"weight_version":"v1",
               "weight_versions":[{"version":"v1","start":0,"end":1}]}],
-              "usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3},
+              "usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":0}},
               "weight_version":"v2","kv_transfer_params":null})"));
 }
 

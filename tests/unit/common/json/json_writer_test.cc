@@ -35,6 +35,18 @@ TEST(JsonWriter, PutsCommasBetweenValuesOnly) {
   EXPECT_EQ(out, R"(before {"a":[1,-2,[],{}],"b":null,"c":true,"d":{},"e":"x"})");
 }
 
+// Readers of server-sent events, such as httpx, end a line at them.
+TEST(JsonWriter, EscapesUnicodesLineEnds) {
+  EXPECT_EQ(escaped("a\xC2\x85"
+                    "b\xE2\x80\xA8"
+                    "c\xE2\x80\xA9"),
+            "a\\u0085b\\u2028c\\u2029");
+  EXPECT_EQ(escaped("\xC2\x86\xE2\x80\xA7\xE2\x80\xAA"), "\xC2\x86\xE2\x80\xA7\xE2\x80\xAA");
+  for (const char* control : {"\x0b", "\x0c", "\x1c", "\x1d", "\x1e"}) {
+    EXPECT_TRUE(escaped(control).starts_with("\\u00"));
+  }
+}
+
 TEST(JsonWriter, WritesIntegersOfAllSizes) {
   std::string out;
   JsonWriter json(out);

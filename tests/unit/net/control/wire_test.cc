@@ -32,6 +32,8 @@ WorkerEntry worker_entry() {
           .local_links = true,
           .model_digest = "0123456789abcdef",
           .weight_version = "step-7",
+          .context_max = 4096,
+          .created = 1790000000,
           .shares_cores = true};
 }
 

@@ -40,6 +40,26 @@ TEST(RouterConfig, APolicyPluginIsNamedByAPathAndOnlyWhereItIsWanted) {
             std::string::npos);
 }
 
+TEST(RouterConfig, AllowedOriginsHaveNoPath) {
+  RouterConfig config;
+  const auto errors_of = [&config](const std::string& text) {
+    ConfigReader in = ConfigReader::parse("job.yaml", text);
+    config = {};
+    read(in, config);
+    return in.finish();
+  };
+  EXPECT_EQ(errors_of("listen: 127.0.0.1:0\n"), "");
+  EXPECT_TRUE(config.allowed_origins.empty()) << "off by default";
+  EXPECT_EQ(errors_of("allowed_origins: [\"*\", \"http://localhost:3000\", \"app://x\"]\n"), "");
+  EXPECT_EQ(config.allowed_origins.size(), 3U);
+  for (const char* wrong :
+       {"chat.example", "https://chat.example/", "https://a b", "", "https://"}) {
+    EXPECT_NE(errors_of("allowed_origins: [\"" + std::string(wrong) + "\"]\n").find("an origin is"),
+              std::string::npos)
+        << wrong;
+  }
+}
+
 TEST(RouterConfig, NeedsPrefillWorkersForSglang) {
   RouterConfig config;
   ConfigReader well = ConfigReader::parse("job.yaml", "protocol: sglang\nbootstrap_port: 8999\n");

@@ -38,10 +38,10 @@ TEST(WorkerDescription, RefusesWhatIsNone) {
 }
 
 TEST(WorkerDescription, TakesTheFirstModel) {
-  EXPECT_EQ(only_model(R"({"object":"list","data":[{"id":"tiny","object":"model"}]})"), "tiny");
-  EXPECT_EQ(only_model(R"({"data":[{"id":"tiny"},{"id":"adapter"}]})"), "");
-  EXPECT_EQ(only_model(R"({"data":[]})"), "");
-  EXPECT_EQ(only_model("nonsense"), "");
+  EXPECT_EQ(only_model(R"({"object":"list","data":[{"id":"tiny","object":"model"}]})").id, "tiny");
+  EXPECT_EQ(only_model(R"({"data":[{"id":"tiny"},{"id":"adapter"}]})").id, "");
+  EXPECT_EQ(only_model(R"({"data":[]})").id, "");
+  EXPECT_EQ(only_model("nonsense").id, "");
 }
 
 }  // namespace

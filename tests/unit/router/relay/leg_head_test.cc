@@ -47,7 +47,9 @@ net::HttpReplyHead sse_head() {
                   {"Connection", "keep-alive"},
                   {"X-Request-Id", "theirs"},
                   {"x-pdjob-worker", "d0"},
-                  {"X-Pdjob-Decode", "forged"}};
+                  {"X-Pdjob-Decode", "forged"},
+                  {"Access-Control-Allow-Origin", "*"},
+                  {"access-control-expose-headers", "x"}};
   return head;
 }
 
@@ -60,7 +62,8 @@ TEST(LegHead, MarksTheReplyAndKeepsItsFraming) {
             "x-pdjob-worker: d0\r\n"
             "x-request-id: r1\r\n"
             "x-pdjob-prefill: p0\r\n"
-            "x-pdjob-decode: d0\r\n\r\n");
+            "x-pdjob-decode: d0\r\n"
+            "X-Accel-Buffering: no\r\n\r\n");
 }
 
 TEST(LegHead, SaysThatTheConnectionClosesWhenThatEndsTheBody) {
@@ -71,6 +74,7 @@ TEST(LegHead, SaysThatTheConnectionClosesWhenThatEndsTheBody) {
             "x-pdjob-worker: d0\r\n"
             "x-request-id: r1\r\n"
             "x-pdjob-decode: d0\r\n"
+            "X-Accel-Buffering: no\r\n"
             "Connection: close\r\n\r\n");
 }
 

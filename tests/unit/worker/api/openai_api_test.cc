@@ -350,8 +350,10 @@ TEST_F(OpenaiApiTest, ScoresPromptsAndGeneratesNothing) {
   EXPECT_NE(one.body.find(R"("text":"abc")"), std::string::npos) << one.body;
   EXPECT_NE(one.body.find(R"("tokens":["a","b","c"])"), std::string::npos) << one.body;
   EXPECT_NE(one.body.find(R"("finish_reason":"length")"), std::string::npos) << one.body;
-  EXPECT_NE(one.body.find(R"("usage":{"prompt_tokens":3,"completion_tokens":0,"total_tokens":3})"),
-            std::string::npos)
+  EXPECT_NE(
+      one.body.find(
+          R"("usage":{"prompt_tokens":3,"completion_tokens":0,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":0}})"),
+      std::string::npos)
       << one.body;
   const Reply streamed = reply(R"("prompt":[97,98,99],"stream":true})");
   EXPECT_NE(streamed.body.find(R"("tokens":["a","b","c"])"), std::string::npos) << streamed.body;
