@@ -34,8 +34,7 @@ Status RowSplitter::feed(std::string_view bytes) {
     }
     // Nothing can be said of the quotes of a record that is too long to be held: it ends with its
     // line.
-    const std::string_view piece =
-        in_csv() ? bytes.substr(0, row_bytes_max_ + 1 - length_) : bytes;
+    const std::string_view piece = in_csv() ? bytes.substr(0, row_bytes_max_ + 1 - length_) : bytes;
     const size_t end = in_csv() ? record_end(piece) : line_end(piece);
     const bool ends = end < piece.size();
     if (break_ && length_ + end > row_bytes_max_) {
@@ -120,9 +119,8 @@ Status RowSplitter::end_row() {
     row.length -= kByteOrderMark.size();
   }
   // A record of blanks has fields; a line of blanks has nothing.
-  const bool blank =
-      row.length == 0 || (delimiter_ == 0 && row.length <= row_bytes_max_ &&
-                          text_.find_first_not_of(" \t") == std::string::npos);
+  const bool blank = row.length == 0 || (delimiter_ == 0 && row.length <= row_bytes_max_ &&
+                                         text_.find_first_not_of(" \t") == std::string::npos);
   text_.reserve(text_.size() + openai::JsonObject::kSlack);
   const Status taken = blank ? ok() : take_(row);
   if (text_.capacity() > kKeptCapacity) {

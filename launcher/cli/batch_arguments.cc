@@ -17,9 +17,10 @@ void BatchArguments::add_batch(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("batch", "Answer all rows of files, each exactly once, then end");
   command->require_subcommand(0, 1);
-  command->add_option("IN", flags_.inputs,
-                      "Files of rows (.jsonl, .csv, .tsv, .txt; also .gz, .zst), patterns, or - for "
-                      "standard input");
+  command->add_option(
+      "IN", flags_.inputs,
+      "Files of rows (.jsonl, .csv, .tsv, .txt; also .gz, .zst), patterns, or - for "
+      "standard input");
   add_flags(command);
   add_status(command);
   command->callback([this, command] {
