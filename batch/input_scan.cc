@@ -62,6 +62,7 @@ class Scan {
     }
     RowSplitter splitter(static_cast<RowFormat>(file.format),
                          [&](const RawRow& row) { return take(row, file); });
+    const uint64_t rows_before = rows_;
     std::string buffer(kReadBytes, '\0');
     while (true) {
       PDJOB_TRY(const size_t got, source->read(buffer));
@@ -73,6 +74,9 @@ class Scan {
       PDJOB_TRY_STATUS(splitter.feed(bytes));
     }
     PDJOB_TRY_STATUS(splitter.finish());
+    if (rows_ == rows_before) {
+      return Error{ErrorCode::kInvalidArgument, file.name + " has no rows"};
+    }
     PDJOB_TRY_STATUS(copied ? copy->sync() : ok());
     file.digest = name == kStandardInput ? "" : source->digest();
     ++files_;
@@ -81,7 +85,7 @@ class Scan {
 
   Status take(const RawRow& raw, InputFile& file) {
     const bool whole = raw.length <= kRowBytesMax;
-    if (file.format == static_cast<int64_t>(RowFormat::kCsv) && file.header.empty()) {
+    if (delimiter_of(static_cast<RowFormat>(file.format)) != 0 && file.header.empty()) {
       file.header = *raw.text;
       return whole ? ok()
                    : Status(Error{ErrorCode::kInvalidArgument,

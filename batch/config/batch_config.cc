@@ -20,6 +20,7 @@ void read_rows(ConfigReader& in, BatchConfig& config) {
             {"openai", RowFormat::kOpenAi},
             {"jsonl", RowFormat::kJsonl},
             {"csv", RowFormat::kCsv},
+            {"tsv", RowFormat::kTsv},
             {"text", RowFormat::kText}},
            {.doc = "Of all files. `auto`: by their names."});
   constexpr FieldText kTemplate = {

@@ -1,22 +1,41 @@
 #include "batch/input/row_format.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace pdjob::batch {
 
+namespace {
+
+constexpr std::pair<std::string_view, RowFormat> kEndings[] = {
+    {".csv", RowFormat::kCsv}, {".tsv", RowFormat::kTsv}, {".txt", RowFormat::kText}};
+
+bool ends_with(std::string_view name, std::string_view ending) {
+  const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; };
+  return name.size() >= ending.size() &&
+         std::ranges::equal(name.substr(name.size() - ending.size()), ending, same);
+}
+
+}  // namespace
+
+char delimiter_of(RowFormat format) {
+  return format == RowFormat::kCsv ? ',' : format == RowFormat::kTsv ? '\t' : '\0';
+}
+
 Packing packing_of(std::string_view name) {
-  return name.ends_with(".gz")    ? Packing::kGzip
-         : name.ends_with(".zst") ? Packing::kZstd
-                                  : Packing::kNone;
+  return ends_with(name, ".gz")    ? Packing::kGzip
+         : ends_with(name, ".zst") ? Packing::kZstd
+                                   : Packing::kNone;
 }
 
 RowFormat format_of(std::string_view name, bool has_template) {
   if (packing_of(name) != Packing::kNone) {
     name = name.substr(0, name.rfind('.'));
   }
-  if (name.ends_with(".csv")) {
-    return RowFormat::kCsv;
-  }
-  if (name.ends_with(".txt")) {
-    return RowFormat::kText;
+  for (const auto& [ending, format] : kEndings) {
+    if (ends_with(name, ending)) {
+      return format;
+    }
   }
   return has_template ? RowFormat::kJsonl : RowFormat::kOpenAi;
 }

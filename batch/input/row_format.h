@@ -16,9 +16,13 @@ enum class RowFormat {
   kJsonl = 1,   // An object on each line, for a template.
   kCsv = 2,     // The first record names the columns.
   kText = 3,    // A text on each line.
+  kTsv = 4,     // CSV with tabs.
 };
 
-// By the end of the name. `has_template`: JSON lines are for it.
+// What parts the fields of a record; 0: rows are lines.
+char delimiter_of(RowFormat format);
+
+// By the end of the name, in capitals or not. `has_template`: JSON lines are for it.
 RowFormat format_of(std::string_view name, bool has_template);
 Packing packing_of(std::string_view name);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "batch/input/csv_cursor.h"
 #include "openai/json/json_edit.h"
 #include "openai/json/json_number.h"
 
@@ -128,10 +129,10 @@ namespace {
 using Columns = std::vector<BodyTemplate::Column>;
 
 // `names` and `members` keep what the columns refer to.
-Result<Columns> csv_columns(std::string_view text, std::string_view header,
+Result<Columns> csv_columns(std::string_view text, const RowReader::Place& place,
                             std::vector<std::string>& names) {
-  PDJOB_TRY(names, split_csv(header));
-  PDJOB_TRY(std::vector<std::string> values, split_csv(text));
+  PDJOB_TRY(names, split_csv(place.header, delimiter_of(place.format)));
+  PDJOB_TRY(std::vector<std::string> values, split_csv(text, delimiter_of(place.format)));
   if (values.size() != names.size()) {
     return Error{ErrorCode::kInvalidArgument, "it has " + std::to_string(values.size()) +
                                                   " columns, but the header has " +
@@ -161,8 +162,8 @@ std::optional<RowRequest> RowReader::filled_request(std::string& text, const Pla
   std::vector<openai::JsonMember> members;
   give_slack(text);
   Result<Columns> columns = Columns{{.name = "text", .value = text}};
-  if (place.format == RowFormat::kCsv) {
-    columns = csv_columns(text, place.header, names);
+  if (delimiter_of(place.format) != 0) {
+    columns = csv_columns(text, place, names);
   } else if (place.format == RowFormat::kJsonl) {
     columns = json_columns(text, members);
   }
@@ -186,46 +187,6 @@ std::optional<RowRequest> RowReader::filled_request(std::string& text, const Pla
   }
   request.body = std::move(*body);
   return request;
-}
-
-namespace {
-
-// Appends a quoted field, in which two quotes are one, to `field`. Returns the position after it;
-// npos: it does not end. `at`: after its first quote.
-size_t take_quoted(std::string_view record, size_t at, std::string& field) {
-  while (true) {
-    const size_t quote = record.find('"', at);
-    if (quote == std::string_view::npos) {
-      return quote;
-    }
-    field.append(record.substr(at, quote - at));
-    at = quote + 1;
-    if (at >= record.size() || record[at] != '"') {
-      return at;
-    }
-    field.push_back('"');
-    ++at;
-  }
-}
-
-}  // namespace
-
-Result<std::vector<std::string>> split_csv(std::string_view record) {
-  std::vector<std::string> fields(1);
-  for (size_t at = 0; at < record.size();) {
-    const char next = record[at++];
-    if (next == ',') {
-      fields.emplace_back();
-    } else if (next != '"') {
-      fields.back().push_back(next);
-    } else {
-      at = take_quoted(record, at, fields.back());
-    }
-    if (at == std::string_view::npos) {
-      return Error{ErrorCode::kInvalidArgument, "a quoted field does not end"};
-    }
-  }
-  return fields;
 }
 
 }  // namespace pdjob::batch

@@ -38,7 +38,7 @@ class RowReader {
   struct Place {
     RowFormat format = RowFormat::kOpenAi;
     uint64_t number = 0;      // Of the row, from 1.
-    std::string_view header;  // CSV: the first record.
+    std::string_view header;  // CSV, TSV: the first record.
   };
   // The scan keeps this of a row. `text` may get more capacity.
   struct Glance {
@@ -56,8 +56,5 @@ class RowReader {
 
   RowRules rules_;
 };
-
-// The fields of one record of CSV (RFC 4180). kInvalidArgument: its quotes are wrong. Pure.
-Result<std::vector<std::string>> split_csv(std::string_view record);
 
 }  // namespace pdjob::batch

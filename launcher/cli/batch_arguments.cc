@@ -17,9 +17,10 @@ void BatchArguments::add_batch(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("batch", "Answer all rows of files, each exactly once, then end");
   command->require_subcommand(0, 1);
-  command->add_option("IN", flags_.inputs,
-                      "Files of rows (.jsonl, .csv, .txt; also .gz, .zst), patterns, or - for "
-                      "standard input");
+  command->add_option(
+      "IN", flags_.inputs,
+      "Files of rows (.jsonl, .csv, .tsv, .txt; also .gz, .zst), patterns, or - for "
+      "standard input");
   add_flags(command);
   add_status(command);
   command->callback([this, command] {
@@ -64,7 +65,7 @@ void BatchArguments::add_flags(CLI::App* command) {
   add_key(command, "--id-column", "id_column", "COLUMN",
           "The column that has the custom_id; default: row-1, row-2, ...");
   add_key(command, "--format", "format", "FORMAT",
-          "Of all files: openai, jsonl, csv or text; default: by their names");
+          "Of all files: openai, jsonl, csv, tsv or text; default: by their names");
   add_key(command, "--order", "order", "ORDER", "Of the results: input or completed");
   add_key(command, "--concurrency", "concurrency", "N",
           "Rows in flight at most; default: as many as help");

@@ -2,7 +2,9 @@
 
 import collections
 import contextlib
+import csv
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -364,6 +366,52 @@ def test_csv_gzip_and_standard_input(server, tmp_path):
     child.communicate('{"word": "z"}\n', timeout=60)
     assert child.returncode == 0
     assert lines(tmp_path / "in/output.jsonl")[0]["custom_id"] == "row-1"
+
+
+def run_table(server, folder, file, columns):
+    """Asks all rows of a table, and returns the fields that the server saw, and the exit code."""
+    template = json.dumps({"prompt": ["{{%s}}" % column for column in columns]})
+    out = folder / (file.name + ".out")
+    child = start(file, "--out", out, "--url", server.url, "--template", template)
+    child.communicate(timeout=270)
+    return [record["response"]["body"]["echo"] for record in lines(out / "output.jsonl")], child.returncode, out
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_tables_are_read_as_pythons_csv_reads_them(server, tmp_path, ending):
+    """A file of each seed has all that can go wrong with quotes and ends of lines."""
+    server = server()
+    comma, other = (",", "\t") if ending == "csv" else ("\t", ",")
+    pieces = [comma] * 4 + ['"'] * 3 + ["\n", "\r", "\r\n", "\n\n", "\\", other, " ", "a", "b", "ü", '""', comma + '"', '"' + comma, '"\n']
+    for seed in range(25):
+        draw = random.Random(seed)
+        text = f"a{comma}b\n" + "".join(draw.choice(pieces) for _ in range(draw.choice([4, 40, 400]))) + f"\nlast{comma}row\n"
+        read = lambda text: [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=comma) if row]
+        if read(text)[-1] != ["last", "row"]:
+            text += '"\n'  # The last line is in quotes, or behind some.
+        file = tmp_path / f"{seed}.{ending}"
+        file.write_bytes(text.encode())
+        expected = read(text)[1:]
+        answered, code, _ = run_table(server, tmp_path, file, "ab")
+        assert answered == [row for row in expected if len(row) == 2], (seed, text)
+        assert code == (0 if all(len(row) == 2 for row in expected) else 4), (seed, text)
+
+
+def test_a_quote_in_a_table_loses_no_row(server, tmp_path):
+    server = server()
+    (tmp_path / "nails.csv").write_text('text\na 5" nail\nplain row\na 6" nail\nlast row\n')
+    assert run_table(server, tmp_path, tmp_path / "nails.csv", ["text"])[:2] == ([['a 5" nail'], ["plain row"], ['a 6" nail'], ["last row"]], 0)
+    (tmp_path / "open.csv").write_text('id,text\n1,"a\n2,b\n3,c\n')
+    answered, code, out = run_table(server, tmp_path, tmp_path / "open.csv", ["id", "text"])
+    assert (answered, code) == ([["2", "b"], ["3", "c"]], 4)
+    (error,) = lines(out / "errors.jsonl")
+    assert error["error"]["code"] == "invalid_row" and "open.csv:2: a field that begins with a quote" in error["error"]["message"]
+
+
+def test_a_file_without_rows_starts_nothing(server, tmp_path):
+    (tmp_path / "empty.csv").write_text("text\r")
+    text = run(tmp_path / "empty.csv", "--out", tmp_path / "out", "--url", server().url, "--template", '{"prompt": "{{text}}"}', code=2)
+    assert "empty.csv has no rows" in text
 
 
 def test_failed_rows_are_told_and_can_be_tried_again(server, tmp_path):

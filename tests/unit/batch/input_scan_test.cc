@@ -70,6 +70,19 @@ TEST_F(InputScanTest, TheFirstRecordOfCsvIsItsHeader) {
   EXPECT_EQ(rows[2].duplicate_of, RowId{1});
 }
 
+TEST_F(InputScanTest, AFileWithoutRowsIsRefusedByName) {
+  const std::string some = scratch_.write("1.csv", "id,word\n7,x\n");
+  for (const char* text : {"", "\n\r\n", "id,word\n", "id,word\r"}) {
+    const Status scanned = scan({.inputs = {some, scratch_.write("2.csv", text)},
+                                 .folder = folder_.path(),
+                                 .body_template = R"({"prompt": "{{word}}"})"});
+    ASSERT_FALSE(scanned) << text;
+    ledger_.reset();
+    ledger_ = LedgerFile::open(folder_.ledger()).value();
+    EXPECT_EQ(scanned.error().message, scratch_.path() + "/2.csv has no rows");
+  }
+}
+
 TEST_F(InputScanTest, SaysWhenATemplateIsMissing) {
   const Status scanned = scan({.inputs = {"rows.csv"}, .folder = folder_.path()});
   ASSERT_FALSE(scanned);

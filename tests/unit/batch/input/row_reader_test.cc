@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "batch/input/csv_cursor.h"
+
 namespace pdjob::batch {
 namespace {
 
@@ -123,11 +125,35 @@ TEST(BodyTemplate, MustBeAnObjectOnceItIsFilled) {
   EXPECT_TRUE(BodyTemplate::parse(R"({"a": {"b": {"c": "}}"}}})"));
 }
 
+TEST(RowReader, FillsATemplateFromColumnsWithTabs) {
+  const RowReader rows = reader(R"({"prompt": "{{a}}|{{b}}"})");
+  RowError error;
+  std::string text = "x, \"y\"\t\"z\tz\"";
+  const auto request =
+      rows.request(text, {.format = RowFormat::kTsv, .number = 1, .header = "a\tb"}, error);
+  ASSERT_TRUE(request) << error.message;
+  EXPECT_EQ(request->body, R"({"prompt": "x, \"y\"|z\tz"})");
+}
+
 TEST(SplitCsv, FollowsRfc4180) {
   using Fields = std::vector<std::string>;
-  EXPECT_EQ(split_csv("a,,\"b,c\",\"\"").value(), (Fields{"a", "", "b,c", ""}));
-  EXPECT_EQ(split_csv("\"x\"\"y\"").value(), (Fields{"x\"y"}));
-  EXPECT_FALSE(split_csv("\"open"));
+  EXPECT_EQ(split_csv("a,,\"b,c\",\"\"", ',').value(), (Fields{"a", "", "b,c", ""}));
+  EXPECT_EQ(split_csv("\"x\"\"y\"", ',').value(), (Fields{"x\"y"}));
+  EXPECT_FALSE(split_csv("\"open", ','));
+}
+
+TEST(SplitCsv, AQuoteInsideAFieldIsText) {
+  using Fields = std::vector<std::string>;
+  EXPECT_EQ(split_csv("a 5\" nail,6\"", ',').value(), (Fields{"a 5\" nail", "6\""}));
+  EXPECT_EQ(split_csv("1,\"a \\\" b\"", ',').value(), (Fields{"1", "a \\ b\""}));
+  EXPECT_EQ(split_csv(" \"a\",\"\"b\"\"", ',').value(), (Fields{" \"a\"", "b\"\""}));
+}
+
+TEST(RowFormat, GoesByTheEndOfTheName) {
+  EXPECT_EQ(format_of("a.tsv", true), RowFormat::kTsv);
+  EXPECT_EQ(format_of("A.CSV.gz", true), RowFormat::kCsv);
+  EXPECT_EQ(format_of("csv", true), RowFormat::kJsonl);
+  EXPECT_EQ(packing_of("A.CSV.GZ"), Packing::kGzip);
 }
 
 }  // namespace
