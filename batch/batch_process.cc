@@ -35,6 +35,10 @@ std::string key_hint(const std::string& reason) {
 class Screen {
  public:
   void show(const Progress& progress, Instant now) {
+    if (progress.trouble != trouble_) {
+      trouble_ = progress.trouble;
+      next_line_ = {};  // It is told at once.
+    }
     if (!is_terminal_ && now < next_line_) {
       return;
     }
@@ -63,6 +67,7 @@ class Screen {
 
   const bool is_terminal_ = isatty(STDERR_FILENO) == 1;
   bool line_open_ = false;
+  std::string trouble_;
   Instant next_line_{};
 };
 

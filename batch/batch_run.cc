@@ -69,7 +69,8 @@ Progress BatchRun::progress() const {
   return {.rows = counts_,
           .in_flight = ledger_.in_flight(),
           .window = ledger_.window(),
-          .workers = workers_};
+          .workers = workers_,
+          .trouble = trouble_};
 }
 
 void BatchRun::end(const End& how) {
@@ -194,6 +195,9 @@ void BatchRun::attempt_ended(AttemptId attempt, RowResult result) {
     end({.broken = true, .hopeless = true, .reason = result.hopeless});
     return;
   }
+  const bool refused_all =
+      result.outcome == Outcome::kUnreachable || result.outcome == Outcome::kBusy;
+  trouble_ = refused_all ? result.message : "";
   if (const auto found = attempts_.find(attempt); found != attempts_.end()) {
     found->second.result = std::move(result);
   }
@@ -306,7 +310,8 @@ void BatchRun::flushed(const Status& status, const std::vector<RowId>& rows,
 void BatchRun::carry_out(const Finished& effect) {
   end({.complete = effect.complete,
        .broken = !effect.complete && !effect.reason.empty(),
-       .reason = effect.reason});
+       .reason =
+           effect.reason + (effect.reason.empty() || trouble_.empty() ? "" : ": " + trouble_)});
 }
 
 }  // namespace pdjob::batch

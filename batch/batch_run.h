@@ -108,6 +108,7 @@ class BatchRun {
   RowFiles row_files_;
   RowCounts counts_;
   size_t workers_ = 0;
+  std::string trouble_;  // Of the last attempt, if the whole server refused it.
   std::map<RowId, OpenRow> rows_;
   std::map<AttemptId, OpenAttempt> attempts_;
   RowId last_read_;

@@ -54,8 +54,12 @@ std::string progress_text(const Progress& progress, ProgressForm form) {
   const uint64_t ended = rows.answered + rows.failed;
   std::string text = form == ProgressForm::kBar ? bar(progress) : "";
   text += std::to_string(ended) + " of " + std::to_string(rows.total) + " rows, " +
-          std::to_string(rows.failed) + " failed; " + rounded(progress.rows_per_second) +
-          " rows/s, " + rounded(progress.tokens_per_second) + " tokens/s";
+          std::to_string(rows.failed) + " failed; ";
+  if (!progress.trouble.empty()) {
+    return text + progress.trouble;
+  }
+  text += rounded(progress.rows_per_second) + " rows/s, " + rounded(progress.tokens_per_second) +
+          " tokens/s";
   if (progress.workers > 0) {
     text += "; " + std::to_string(progress.workers) + " workers";
   }
@@ -83,6 +87,7 @@ std::string status_json(const Progress& progress, const std::string& state,
   json.key("completion_tokens").integer(progress.rows.completion_tokens);
   json.key("rows_per_second").number(progress.rows_per_second);
   json.key("tokens_per_second").number(progress.tokens_per_second);
+  json.key("trouble").string(progress.trouble);
   json.key("updated_at").integer(updated_at);
   json.end_object();
   return text + "\n";

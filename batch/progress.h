@@ -17,6 +17,7 @@ struct Progress {
   size_t workers = 0;  // 0: unknown.
   double rows_per_second = 0;
   double tokens_per_second = 0;
+  std::string trouble;  // Why the server answers nothing now; empty: it does.
 };
 
 // Measures rates over the last seconds.

@@ -18,6 +18,7 @@ import random
 import struct
 import sys
 import time
+import urllib.error
 import urllib.request
 
 PROMPTS = ["Once upon a time", "The sea is", "My favourite food is", "In the winter of that year"]
@@ -113,14 +114,28 @@ class Policy:
 # --- the job
 
 
+def reason_in(body):
+    """Why the job refuses: the message of its error, or else all that it says."""
+    try:
+        told = json.loads(body)
+        return told.get("error", told)["message"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return body.decode(errors="replace").strip()
+
+
 class Job:
     def __init__(self, url, key):
         self._url, self._key = url, key
 
     def _post(self, path, body, headers=None):
         request = urllib.request.Request(self._url + path, json.dumps(body).encode(), {"Content-Type": "application/json", **(headers or {})})
-        with urllib.request.urlopen(request, timeout=300) as reply:
-            return json.loads(reply.read())
+        try:
+            with urllib.request.urlopen(request, timeout=300) as reply:
+                return json.loads(reply.read())
+        except urllib.error.HTTPError as error:
+            sys.exit(f"{path}: {error.code}: {reason_in(error.read())}")
+        except urllib.error.URLError as error:
+            sys.exit(f"{self._url} cannot be reached: {error.reason}")
 
     def update(self, path, version):
         return self._post("/v1/rl/update", {"path": str(path), "version": version, "mode": "wait"}, {"Authorization": f"Bearer {self._key}"})
@@ -169,7 +184,7 @@ def main():
     given = arguments.parse_args()
 
     job = Job(given.url, pathlib.Path(given.key_file).expanduser().read_text().strip())
-    policy, folder, draw = Policy(given.model), pathlib.Path(given.weights_dir), random.Random(given.seed)
+    policy, folder, draw = Policy(given.model), pathlib.Path(given.weights_dir).resolve(), random.Random(given.seed)
     run = f"toy-{time.time_ns():x}"  # A version must not name other weights than before.
     for number in range(given.steps):
         version, file, begun = f"{run}-{number}", folder / f"{run}-{number}.gguf", time.monotonic()

@@ -166,6 +166,8 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
 bool AdminApi::answer_page(net::ExchangeId id, const net::HttpRequest& request) {
   if (request.path == "/status") {
     answer(id, request, pages_.status_json, pages_.status_text);
+  } else if (request.path == "/nodes" && request.query == "as=yaml") {
+    server_->reply(id, 200, kText, pages_.nodes_yaml());
   } else if (request.path == "/nodes") {
     answer(id, request, pages_.nodes_json, pages_.nodes_text);
   } else if (request.path == "/scale") {

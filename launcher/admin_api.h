@@ -29,6 +29,7 @@ struct AdminPages {
   std::function<std::string()> status_text;
   std::function<std::string()> nodes_json;
   std::function<std::string()> nodes_text;
+  std::function<std::string()> nodes_yaml;  // placement/assumed_nodes.h
   std::function<std::string()> plan_json;
   std::function<std::string()> metrics;
   // Answers that may come later.

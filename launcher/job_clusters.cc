@@ -28,31 +28,6 @@ namespace {
 // A session's number tells one run of a launcher from another; agents ignore number 0.
 uint64_t first_session() { return (entropy() >> 1) + 1; }
 
-// Routers run here, whether workers do or not. Workers of other nodes must reach those here.
-Result<Node> local_node(const JobConfig& config) {
-  if (config.clusters.empty()) {
-    return LocalCluster::this_node();
-  }
-  const auto local = std::ranges::find(config.clusters, ClusterKind::kLocal, &ClusterConfig::kind);
-  if (local == config.clusters.end()) {
-    Node node = LocalCluster::this_node();
-    node.host = config.launcher.control_host;
-    node.routers_only = true;
-    return node;
-  }
-  const std::string place = "clusters." + local->name;
-  Node node = LocalCluster::this_node({.cores = local->cpus,
-                                       .cores_by = place + ".cpus",
-                                       .memory_bytes = local->memory_bytes,
-                                       .memory_by = place + ".memory_bytes"});
-  node.host = config.launcher.control_host;
-  node.cluster = local->name;
-  if (!local->host.empty()) {
-    PDJOB_TRY(node.host, address_by_choice(local->host));
-  }
-  return node;
-}
-
 constexpr Duration kPortComesFree = std::chrono::seconds(5);
 constexpr Duration kLocalAgentJoins = std::chrono::seconds(20);
 // This machine's agent is known to be dead by its lock, and to stand still by looks at it. So its
@@ -332,6 +307,31 @@ class NodeWait final : Cluster::Handler {
 };
 
 }  // namespace
+
+// Routers run here, whether workers do or not. Workers of other nodes must reach those here.
+Result<Node> local_node(const JobConfig& config) {
+  if (config.clusters.empty()) {
+    return LocalCluster::this_node();
+  }
+  const auto local = std::ranges::find(config.clusters, ClusterKind::kLocal, &ClusterConfig::kind);
+  if (local == config.clusters.end()) {
+    Node node = LocalCluster::this_node();
+    node.host = config.launcher.control_host;
+    node.routers_only = true;
+    return node;
+  }
+  const std::string place = "clusters." + local->name;
+  Node node = LocalCluster::this_node({.cores = local->cpus,
+                                       .cores_by = place + ".cpus",
+                                       .memory_bytes = local->memory_bytes,
+                                       .memory_by = place + ".memory_bytes"});
+  node.host = config.launcher.control_host;
+  node.cluster = local->name;
+  if (!local->host.empty()) {
+    PDJOB_TRY(node.host, address_by_choice(local->host));
+  }
+  return node;
+}
 
 Result<JobClusters> open_clusters(net::EventLoop& loop, const JobConfig& config, JobFolder& folder,
                                   JobRun& run,

@@ -50,6 +50,10 @@ struct NodeWaiting {
 Status wait_for_nodes(net::EventLoop& loop, Cluster& cluster, const JobConfig& config,
                       const NodeWaiting& waiting);
 
+// The launcher's machine as a node of the job. kInvalidArgument: it lacks the address that the job
+// file names.
+Result<Node> local_node(const JobConfig& config);
+
 // The nodes that the job would have if it started now. It asks the agents, and lets them go.
 Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& config,
                                          const NodeWaiting& waiting);

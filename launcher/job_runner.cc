@@ -13,6 +13,17 @@ namespace {
 constexpr Duration kDoorRetry = std::chrono::milliseconds(100);
 constexpr Duration kDoorPatience = std::chrono::seconds(10);
 
+// ", router-0, decode-0 and 7 more"
+std::string process_names(const Job& job) {
+  constexpr size_t kShownMax = 24;
+  std::string text;
+  size_t count = 0;
+  for (const Process& process : job.processes()) {
+    text += ++count <= kShownMax ? ", " + process.name : "";
+  }
+  return text + (count > kShownMax ? " and " + std::to_string(count - kShownMax) + " more" : "");
+}
+
 }  // namespace
 
 std::string reachable(const std::string& host) {
@@ -153,7 +164,9 @@ void JobRunner::read_log(const std::string& process, uint64_t from, LogReader do
   const Process* const found = job_.find(process);
   if (found == nullptr || found->place.node.empty()) {
     done(Error{ErrorCode::kNotFound,
-               process + (found == nullptr ? " is no process of this job" : " is on no node now")});
+               process + (found == nullptr
+                              ? " is no process of this job: it has launcher" + process_names(job_)
+                              : " is on no node now")});
     return;
   }
   if (log_readers_.size() >= kReadersMax) {

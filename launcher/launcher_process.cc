@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -20,8 +19,6 @@
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/os/real_clock.h"
-#include "engine/kv_size.h"
-#include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/clusters/local_cluster.h"
 #include "launcher/dashboard/load_history.h"
@@ -31,6 +28,7 @@
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
 #include "launcher/job_news.h"
+#include "launcher/job_plan.h"
 #include "launcher/job_rollout.h"
 #include "launcher/job_run.h"
 #include "launcher/job_runner.h"
@@ -38,102 +36,19 @@
 #include "launcher/job_stragglers.h"
 #include "launcher/metrics/job_scrape.h"
 #include "launcher/nodes.h"
-#include "launcher/plan/gpu_shares.h"
+#include "launcher/placement/assumed_nodes.h"
 #include "launcher/plan/launch_plan.h"
 #include "launcher/run/patiently.h"
 #include "launcher/status.h"
 #include "launcher/view/terminal.h"
 #include "net/control/control_channel.h"
 #include "net/loop/signals.h"
-#include "router/external/external_process.h"
-#include "worker/foreign/engine_process.h"
 
 namespace pdjob::launcher {
 
 namespace {
 
 constexpr const char* kOwnLog = "launcher";
-
-ModelSize size_of(const ModelConfig& model) {
-  const engine::EngineConfig& engine = model.decode_engine;
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(engine.model_path, error);
-  if (error) {
-    return {};
-  }
-  ModelSize size{.file_bytes = bytes};
-  if (engine.kind == engine::EngineKind::kLlama) {
-    const auto row = engine::kv_bytes_per_token(engine.model_path, engine.kv_type);
-    size.kv_bytes_per_token = row ? *row : 0;
-  }
-  return size;
-}
-
-std::vector<ModelSize> model_sizes(const JobConfig& config) {
-  std::vector<ModelSize> sizes;
-  for (const ModelConfig& model : config.models) {
-    sizes.push_back(size_of(model));
-  }
-  return sizes;
-}
-
-bool has_foreign_router(const JobConfig& config) {
-  return config.router.kind == router::RouterKind::kCommand;
-}
-
-// The job's router cannot show a key to its workers, so they need none.
-bool recipe_without_key(const JobConfig& config) {
-  if (!has_foreign_router(config)) {
-    return false;
-  }
-  const auto recipe = router::find_recipe(config.router.recipe);
-  return !recipe || recipe->key_environment.empty() || !config.models.front().disaggregated();
-}
-
-// Says which programs of engines of other makes are missing here.
-void look_for_engines(const JobConfig& config, LaunchPlan& plan) {
-  std::set<std::string> told;
-  for (const ModelConfig& model : config.models) {
-    for (const engine::EngineConfig* engine : {&model.prefill_engine, &model.decode_engine}) {
-      if (engine->kind != engine::EngineKind::kForeign) {
-        continue;
-      }
-      const auto found = worker::find_engine_program(engine->foreign);
-      if (!found && told.insert(found.error().message).second) {
-        plan.warnings.push_back("no " + engine->foreign.make +
-                                " will start: " + found.error().message);
-      }
-    }
-  }
-}
-
-Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes) {
-  PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_sizes(config)));
-  if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
-    if (const Status there = kvtransfer::nccl_is_there(config.kvtransfer.nccl); !there) {
-      plan.warnings.push_back(there.error().message + ": no worker will start");
-    }
-  }
-  look_for_engines(config, plan);
-  if (plan.batch) {
-    if (const auto files = batch::files_of(plan.batch->inputs); !files) {
-      plan.warnings.push_back("the batch will not start: " + files.error().message);
-    }
-  }
-  if (has_foreign_router(config)) {
-    PDJOB_TRY(const router::RouterRecipe recipe, router::find_recipe(config.router.recipe));
-    const auto program =
-        router::find_router_program(config.router, recipe, !config.models.front().disaggregated());
-    if (!program) {
-      plan.warnings.push_back("the router will not start: " + program.error().message);
-    }
-    if (recipe_without_key(config)) {
-      plan.warnings.push_back("worker ports are open to whoever reaches them: " + recipe.name +
-                              " cannot show a key to workers");
-    }
-  }
-  return plan;
-}
 
 JobTiming timing_of(const JobConfig& job) {
   const LauncherConfig& config = job.launcher;
@@ -288,6 +203,7 @@ class LauncherProcess final : JobRunner::Observer {
         .nodes_json =
             [this] { return nodes_json(plan_.job, cluster_.nodes(), job(), loop_.now()); },
         .nodes_text = [this] { return nodes_text(cluster_.nodes(), job(), loop_.now()); },
+        .nodes_yaml = [this] { return assumed_nodes_text(cluster_.nodes()); },
         .plan_json = [this] { return plan_.to_json(); },
         .metrics = [this] { return own_metrics(); },
         .all_metrics =
@@ -592,24 +508,6 @@ class LauncherProcess final : JobRunner::Observer {
   std::optional<net::CertificateWatch> certificate_watch_;
 };
 
-// Says what would keep the job from starting now: the router's port in use.
-void look_at_port(LaunchPlan& plan) {
-  const PlanRow& router = plan.rows.front();
-  if (const auto socket = net::listen_on(router.host, router.port); !socket) {
-    plan.warnings.push_back("the job cannot start now: " + socket.error().message);
-  }
-}
-
-NodeWaiting node_waiting(const JobConfig& config,
-                         std::function<void(const std::string&)> progress) {
-  return {.fits =
-              [&config](const std::vector<Node>& nodes) {
-                const auto plan = make_plan(config, nodes, model_sizes(config));
-                return plan ? ok() : Status(plan.error());
-              },
-          .progress = std::move(progress)};
-}
-
 struct PlacedJob {
   JobClusters clusters;
   LaunchPlan plan;
@@ -633,45 +531,28 @@ Result<PlacedJob> place_job(const JobConfig& config, JobFolder& folder, net::Eve
   return placed;
 }
 
-// Of a job that could not be placed.
-int exit_code_of(const Error& error) {
-  switch (error.code) {
-    case ErrorCode::kCancelled:
-      return kExitInterrupted;
-    case ErrorCode::kInvalidArgument:
-      return kExitUsage;
-    default:
-      return kExitNotPlaced;
-  }
-}
-
-int refuse(int exit_code, const Error& error) {
-  std::fprintf(stderr, "pdjob: %s\n", error.message.c_str());
-  return exit_code;
-}
-
 }  // namespace
 
 int run_job(const JobConfig& config, RunHow how) {
   if (config.clusters.empty()) {
     // Says what cannot run before it makes anything.
     if (const auto plan = plan_on(config, {LocalCluster::this_node()}); !plan) {
-      return refuse(kExitNotPlaced, plan.error());
+      return refuse_job(kExitNotPlaced, plan.error());
     }
   }
   Result<JobFolder> folder = JobFolder::claim(config, real_now());
   if (!folder) {
-    return refuse(folder.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
-                  folder.error());
+    return refuse_job(folder.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
+                      folder.error());
   }
   Result<net::Fd> log = folder->logs().open(kOwnLog);
   if (!log) {
-    return refuse(log.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
-                  log.error());
+    return refuse_job(log.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed,
+                      log.error());
   }
   Result<Terminal> terminal = Terminal::open(*log);
   if (!terminal) {
-    return refuse(kExitFailed, terminal.error());
+    return refuse_job(kExitFailed, terminal.error());
   }
   net::block_signals();
   log::start("launcher", log::Level::kInfo);
@@ -709,24 +590,6 @@ int run_job(const JobConfig& config, RunHow how) {
     return fail(kExitNotPlaced, opened.error());
   }
   return launcher.run(how);
-}
-
-int show_plan(const JobConfig& config, PlanForm form) {
-  net::block_signals();
-  net::EventLoop loop;
-  const auto nodes = nodes_for_plan(loop, config, node_waiting(config, [](const std::string& text) {
-                                      std::fprintf(stderr, "%s\n", text.c_str());
-                                    }));
-  if (!nodes) {
-    return refuse(exit_code_of(nodes.error()), nodes.error());
-  }
-  Result<LaunchPlan> plan = plan_on(config, *nodes);
-  if (!plan) {
-    return refuse(kExitNotPlaced, plan.error());
-  }
-  look_at_port(*plan);
-  std::fputs((form == PlanForm::kJson ? plan->to_json() : plan->to_text()).c_str(), stdout);
-  return kExitOk;
 }
 
 }  // namespace pdjob::launcher

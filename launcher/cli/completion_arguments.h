@@ -2,13 +2,13 @@
 // in a shell. The script is made from the command line itself. A door to CLI11. Value.
 #pragma once
 
+#include <string>
+
 namespace CLI {
 class App;
 }
 
 namespace pdjob::launcher {
-
-enum class Shell { kBash, kZsh, kFish };
 
 class CompletionArguments {
  public:
@@ -19,7 +19,7 @@ class CompletionArguments {
   ~CompletionArguments() = default;
 
  private:
-  Shell shell_ = Shell::kBash;
+  std::string shell_;
 };
 
 }  // namespace pdjob::launcher

@@ -1,4 +1,5 @@
 // The command line of pdjob: jobs that run or are to run. Other commands: *_arguments.h.
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -6,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <malloc.h>
+#include <unistd.h>
 
 #include "common/config/config_text.h"
 #include "common/exit_code.h"
@@ -23,6 +25,7 @@
 #include "launcher/launcher_process.h"
 #include "launcher/look/links_command.h"
 #include "launcher/look/logs_command.h"
+#include "launcher/look/plan_command.h"
 #include "launcher/look/status_command.h"
 #include "launcher/look/top_command.h"
 #include "launcher/plan/job_config.h"
@@ -74,13 +77,17 @@ struct CommandLine {
   std::string config_path;
   std::vector<std::string> settings;
   std::string job_name;
+  std::string which;  // A job's name or its file, as a plain word.
   bool json = false;
   bool watch = false;
   bool follow = false;
   bool now = false;
+  bool strict = false;
+  bool yaml = false;
   std::string process;
   std::string example = "quickstart";
   ScaleFlags scale;
+  PlanFlags plan;
   std::optional<ProcessArguments> processes;
   std::optional<BatchArguments> batches;
   std::optional<ReferenceArguments> references;
@@ -88,8 +95,9 @@ struct CommandLine {
 
   CommandLine() {
     app.set_version_flag("--version", "pdjob " PDJOB_VERSION);
-    add_settings(app, app.add_option("--config", config_path, "The job file to run"));
+    add_settings(app, app.add_option("FILE,--config", config_path, "The job file to run"));
     app.require_subcommand(0, 1);
+    add_run();
     add_example();
     add_plan();
     add_convert();
@@ -128,6 +136,13 @@ struct CommandLine {
         ->needs(config);
   }
 
+  void add_run() {
+    CLI::App* const command = app.add_subcommand("run", "Run a job, as without this word");
+    add_settings(*command,
+                 command->add_option("FILE,--config", config_path, "The job file")->required());
+    command->callback([this] { exit_code = run_file(); });
+  }
+
   void add_example() {
     CLI::App* const command = app.add_subcommand("example", "Print a job file to begin with");
     command->add_option("NAME", example, "Which one")
@@ -143,14 +158,30 @@ struct CommandLine {
     CLI::App* command = app.add_subcommand(
         "plan", "Show which processes a job would run, where and on which ports");
     add_settings(*command,
-                 command->add_option("--config", config_path, "The job file")->required());
+                 command->add_option("FILE,--config", config_path, "The job file")->required());
     command->add_flag("--json", json, "As JSON");
-    command->callback([this] {
-      const auto config = job_of(config_path, places, settings);
-      exit_code = config ? show_plan(config->mode == Mode::kBatch ? batch_job(*config) : *config,
-                                     json ? PlanForm::kJson : PlanForm::kText)
-                         : refuse(config.error());
-    });
+    auto* const assume =
+        command
+            ->add_option("--assume", plan.assume,
+                         "Machines in place of those that are there: nodes, each with cores, "
+                         "memory, gpus, labels, cluster and count (pdjob nodes --yaml writes it)")
+            ->type_name("FILE");
+    command
+        ->add_flag("--ask-nodes", plan.ask_nodes,
+                   "Ask the agents of the job's clusters what they have, and wait for them")
+        ->excludes(assume);
+    command->add_flag("--strict", strict, "Exit with code 3 if the plan has a warning");
+    command->callback([this] { exit_code = plan_file(); });
+  }
+
+  int plan_file() {
+    plan.form = json ? PlanForm::kJson : PlanForm::kText;
+    plan.rule = strict ? PlanRule::kStrict : PlanRule::kTell;
+    Places of_plan = places;
+    of_plan.models_elsewhere = !plan.assume.empty();
+    const auto config = job_of(config_path, of_plan, settings);
+    return config ? show_plan(config->mode == Mode::kBatch ? batch_job(*config) : *config, plan)
+                  : refuse(config.error());
   }
 
   void add_convert() {
@@ -207,10 +238,14 @@ struct CommandLine {
     CLI::App* command = app.add_subcommand(
         "nodes", "Show the machines of a running job, what it reserves there, and what is free");
     add_which_job(command);
-    command->add_flag("--json", json, "As JSON");
+    auto* const as_json = command->add_flag("--json", json, "As JSON");
+    command->add_flag("--yaml", yaml, "As a file of `pdjob plan --assume`")->excludes(as_json);
     command->callback([this] {
       exit_code = of_job("nodes", [this](const std::string& state_dir, const std::string& job) {
-        return show_nodes(state_dir, job, json ? StatusForm::kJson : StatusForm::kText);
+        return show_nodes(state_dir, job,
+                          yaml   ? NodesForm::kYaml
+                          : json ? NodesForm::kJson
+                                 : NodesForm::kText);
       });
     });
   }
@@ -234,7 +269,8 @@ struct CommandLine {
     command
         ->add_option("SIZES", scale.sizes,
                      "GROUP=WORKERS, such as decode=2 prefill=1; of several models, "
-                     "NAME-decode=2; decode=auto: as the job file says")
+                     "NAME-decode=2; decode=auto: as the job file says. A word without = is the "
+                     "job, as --job or --config would name it")
         ->type_name("GROUP=WORKERS");
     command->add_flag("--no-wait", scale.no_wait, "Do not wait until the new size serves");
     command
@@ -242,8 +278,12 @@ struct CommandLine {
                      "Seconds to wait; after that the job goes on by itself")
         ->check(CLI::Range(1, 86400))
         ->capture_default_str();
-    add_which_job(command);
+    add_which_job(command, PlainWord::kIsOther);
     command->callback([this] {
+      if (const std::string twice = take_job_of_sizes(); !twice.empty()) {
+        exit_code = refuse({ErrorCode::kInvalidArgument, twice});
+        return;
+      }
       exit_code = of_job("scale", [this](const std::string& state_dir, const std::string& job) {
         return scale_job(state_dir, job, scale);
       });
@@ -284,7 +324,24 @@ struct CommandLine {
     });
   }
 
-  void add_which_job(CLI::App* command) {
+  // A word of `scale` without = is its job. Returns what is wrong with several of them.
+  std::string take_job_of_sizes() {
+    const auto is_size = [](const std::string& word) { return word.find('=') != word.npos; };
+    const auto words = std::ranges::stable_partition(scale.sizes, is_size);
+    if (words.size() > 1) {
+      return "pdjob scale: " + words[0] + " and " + words[1] +
+             ": name one job, and sizes as GROUP=WORKERS\n";
+    }
+    which = words.empty() ? "" : words.front();
+    scale.sizes.erase(words.begin(), words.end());
+    return {};
+  }
+
+  enum class PlainWord { kIsJob, kIsOther };
+  void add_which_job(CLI::App* command, PlainWord word = PlainWord::kIsJob) {
+    if (word == PlainWord::kIsJob) {
+      command->add_option("JOB", which, "The job's name or its file, as --job or --config");
+    }
     auto* by_name =
         command->add_option("--job", job_name, "The job's name; not needed where one runs")
             ->type_name("NAME");
@@ -297,17 +354,37 @@ struct CommandLine {
 
   template <class Show>
   int of_job(const std::string& command, const Show& show) {
+    if (!which.empty()) {
+      if (!job_name.empty() || !config_path.empty()) {
+        return refuse({ErrorCode::kInvalidArgument,
+                       "pdjob " + command + ": " + which + " is one job too many\n"});
+      }
+      (is_job_name(which) ? job_name : config_path) = which;
+    }
     if (config_path.empty()) {
       const std::vector<std::string> running = JobFolder::running(default_state_dir(places));
       if (job_name.empty() && running.size() != 1) {
-        return refuse(
-            {ErrorCode::kInvalidArgument, "pdjob " + command + ": " + jobs_text(running) +
-                                              ": name one by --job NAME or --config FILE\n"});
+        return refuse({ErrorCode::kInvalidArgument, "pdjob " + command + ": " + jobs_text(running) +
+                                                        ": name one, as in `pdjob " + command +
+                                                        " JOB`\n"});
       }
       return show(default_state_dir(places), job_name.empty() ? running.front() : job_name);
     }
     const auto config = read_job_config(config_path, places);
     return config ? show(config->launcher.state_dir, config->name) : refuse(config.error());
+  }
+
+  // The flags of a command, and the commands below it.
+  static std::vector<std::string> words_of(const CLI::App& command) {
+    std::vector<std::string> known;
+    for (const CLI::Option* option : command.get_options()) {
+      known.push_back(option->get_name());
+    }
+    for (const CLI::App* subcommand :
+         command.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
+      known.push_back(subcommand->get_name());
+    }
+    return known;
   }
 
   // Says which flag or subcommand was meant by the first one that does not exist.
@@ -316,20 +393,36 @@ struct CommandLine {
     while (!command->get_subcommands().empty()) {
       command = command->get_subcommands().front();
     }
-    std::vector<std::string> known;
-    for (const CLI::Option* option : command->get_options()) {
-      known.push_back(option->get_name());
-    }
-    for (const CLI::App* subcommand : command->get_subcommands(
-             [](const CLI::App* each) { return !each->get_group().empty(); })) {
-      known.push_back(subcommand->get_name());
-    }
     for (const std::string& word : app.remaining(true)) {
-      if (const std::string meant = nearest_word(word, known); !meant.empty()) {
-        std::fprintf(stderr, "pdjob: %s: did you mean %s?\n", word.c_str(), meant.c_str());
+      if (suggested(word, words_of(*command))) {
         return;
       }
     }
+  }
+
+  static bool suggested(const std::string& word, const std::vector<std::string>& known) {
+    const std::string meant = nearest_word(word, known);
+    if (!meant.empty()) {
+      std::fprintf(stderr, "pdjob: %s: did you mean %s?\n", word.c_str(), meant.c_str());
+    }
+    return !meant.empty();
+  }
+
+  // Runs the job file. A plain word that names no file may be a mistyped command.
+  int run_file() {
+    if (is_job_name(config_path) && access(config_path.c_str(), F_OK) != 0) {
+      std::fprintf(stderr, "pdjob: there is no command %s, nor a job file of that name\n",
+                   config_path.c_str());
+      suggested(config_path, words_of(app));
+      return kExitUsage;
+    }
+    const auto config =
+        read_job_config(config_path, places, JobUse::kAsWritten, settings_of(settings));
+    if (config && config->mode == Mode::kBatch) {
+      return run_batch_command({.config = config_path, .settings = settings}, places);
+    }
+    std::fputs(config ? config->warnings.c_str() : "", stderr);
+    return config ? run_job(*config) : refuse(config.error());
   }
 
   int run(int argc, char** argv) {
@@ -349,13 +442,7 @@ struct CommandLine {
       std::fputs(app.help().c_str(), stderr);
       return kExitUsage;
     }
-    const auto config =
-        read_job_config(config_path, places, JobUse::kAsWritten, settings_of(settings));
-    if (config && config->mode == Mode::kBatch) {
-      return run_batch_command({.config = config_path, .settings = settings}, places);
-    }
-    std::fputs(config ? config->warnings.c_str() : "", stderr);
-    return config ? run_job(*config) : refuse(config.error());
+    return run_file();
   }
 };
 

@@ -10,6 +10,9 @@ class App;
 
 namespace pdjob::launcher {
 
+// The pages, with a space between two.
+inline constexpr const char* kReferencePages = "job-file headers api metrics man";
+
 class ReferenceArguments {
  public:
   // Adds the command to `app`. It sets `exit_code` when it has run, while arguments are parsed.

@@ -1,13 +1,25 @@
 #include "launcher/look/ask.h"
 
+#include <string_view>
 #include <utility>
 
+#include "common/config/config_text.h"
 #include "common/crypto/job_keys.h"
 #include "common/limits.h"
 #include "net/loop/event_loop.h"
 
 namespace pdjob::launcher {
 namespace {
+
+// What a process says when it refuses: its reason, or else the status.
+Error refusal_of(const AskedProcess& process, const net::HttpReply& reply) {
+  constexpr size_t kReasonBytesMax = 1000;
+  const std::string reason =
+      printable(std::string_view(reply.body).substr(0, reply.body.find('\n')), kReasonBytesMax);
+  return {ErrorCode::kInternal,
+          reason.empty() ? process.address.to_string() + " answered " + std::to_string(reply.status)
+                         : reason};
+}
 
 constexpr Duration kAnswerTimeout = std::chrono::seconds(5);
 
@@ -56,9 +68,7 @@ std::vector<Result<std::string>> ask_all(const std::vector<AskedProcess>& proces
                  if (!reply) {
                    answers[i] = reply.error().during("asking " + processes[i].address.to_string());
                  } else if (reply->status != 200) {
-                   answers[i] =
-                       Error{ErrorCode::kInternal, processes[i].address.to_string() + " answered " +
-                                                       std::to_string(reply->status)};
+                   answers[i] = refusal_of(processes[i], *reply);
                  } else {
                    answers[i] = std::move(reply->body);
                  }

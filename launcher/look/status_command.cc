@@ -31,8 +31,10 @@ int show_decisions(const std::string& state_dir, const std::string& job) {
                    [&] { return ask_launcher(state_dir, job, "/explain"); });
 }
 
-int show_nodes(const std::string& state_dir, const std::string& job, StatusForm form) {
-  return show(state_dir, job, "/nodes", form, ShowMode::kOnce);
+int show_nodes(const std::string& state_dir, const std::string& job, NodesForm form) {
+  const std::string page = form == NodesForm::kYaml ? "/nodes?as=yaml" : "/nodes";
+  return show(state_dir, job, page,
+              form == NodesForm::kText ? StatusForm::kText : StatusForm::kJson, ShowMode::kOnce);
 }
 
 int show_rollout(const std::string& state_dir, const std::string& job, StatusForm form) {

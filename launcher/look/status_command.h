@@ -16,7 +16,8 @@ Result<std::string> ask_launcher(const std::string& state_dir, const std::string
 // Return the exit code (common/exit_code.h); kExitFailed if the job is not running.
 int show_status(const std::string& state_dir, const std::string& job, StatusForm form,
                 ShowMode mode);
-int show_nodes(const std::string& state_dir, const std::string& job, StatusForm form);
+enum class NodesForm { kText, kJson, kYaml };
+int show_nodes(const std::string& state_dir, const std::string& job, NodesForm form);
 // Of a job of mode rollout.
 int show_rollout(const std::string& state_dir, const std::string& job, StatusForm form);
 

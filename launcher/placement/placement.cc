@@ -78,7 +78,7 @@ const char* to_string(Reason reason) {
     case Reason::kFirstName:
       return "first by name";
     case Reason::kOnlyOne:
-      return "the only node with room";
+      return "the only node that fits";
     case Reason::kSearched:
       return "found by search";
   }

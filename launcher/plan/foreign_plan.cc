@@ -1,12 +1,16 @@
 #include "launcher/plan/foreign_plan.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
+#include "common/parse_number.h"
 #include "engine/recipes/engine_command.h"
+#include "engine/recipes/options.h"
+#include "launcher/plan/gpu_shares.h"
 #include "worker/foreign/engine_process.h"
 
 namespace pdjob::launcher {
@@ -62,6 +66,43 @@ void for_each_foreign(const JobConfig& config, const Found& found) {
   }
 }
 
+// The GPUs that one engine takes: the product of its parallel sizes. Makes call these options
+// alike, such as --tensor-parallel-size.
+uint64_t gpus_of(const std::vector<std::string>& args) {
+  constexpr uint64_t kGpusMax = 1 << 20;
+  uint64_t gpus = 1;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool parallel =
+        engine::is_option(args[i]) && engine::option_name(args[i]).ends_with("-parallel-size");
+    const std::string value = parallel ? engine::option_value(args, i) : "";
+    const auto factor = parse_number<uint64_t>(value).value_or(1);
+    gpus *= std::clamp<uint64_t>(factor, 1, kGpusMax / gpus);
+  }
+  return gpus;
+}
+
+// The user may have given it more by hand.
+bool names_gpus(const engine::EngineCommand& command, uint64_t gpus) {
+  for (const auto& [name, value] : command.environment) {
+    if (name == "CUDA_VISIBLE_DEVICES" && gpus_of_setting(value).size() >= gpus) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A worker gets one GPU, whatever its engine would take.
+void warn_of_gpus(const engine::EngineConfig& engine, const engine::EngineRecipe& recipe,
+                  const engine::EngineCommand& command, const PlanRow& row,
+                  const std::function<void(const std::string&)>& warn) {
+  const uint64_t gpus = gpus_of(engine.foreign.args);
+  if (engine.gpu && gpus > 1 && !names_gpus(command, gpus)) {
+    warn(std::string("an engine of role ") + to_string(row.role) + " takes " +
+         std::to_string(gpus) + " GPUs by its engine.args, and pdjob gives a worker one: " +
+         recipe.name + " will not start");
+  }
+}
+
 void warn_of_open_doors(const engine::EngineRecipe& recipe, const std::string& host,
                         const std::function<void(const std::string&)>& warn) {
   if (recipe.open.empty() && !recipe.key_environment.empty()) {
@@ -112,6 +153,7 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
     for (const std::string& warning : command.warnings) {
       warn(warning);
     }
+    warn_of_gpus(engine, recipe, command, row, warn);
     warn_of_open_doors(recipe, command.words.at("host"), warn);
   }
   for (const auto& [band, wanted] : ports_wanted) {

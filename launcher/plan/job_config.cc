@@ -205,7 +205,8 @@ void check_tls(ConfigReader& in, const Places& places, const net::CertificateFil
       {.certificate = expand_home(tls.certificate, places), .key = expand_home(tls.key, places)});
   if (fault) {
     const bool of_key = fault->file == net::CertificateFault::File::kKey;
-    in.fail(section + (of_key ? ".key" : ".certificate"), fault->why);
+    const std::string key = section + (of_key ? ".key" : ".certificate");
+    places.models_elsewhere ? in.warn(key, fault->why) : in.fail(key, fault->why);
   }
 }
 
@@ -432,7 +433,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   read_keys(in, config, Overrides::kRead);
   check_names(in, config);
   Places models = places;
-  models.models_elsewhere = !config.clusters.empty();
+  models.models_elsewhere = places.models_elsewhere || !config.clusters.empty();
   check_models(in, models, config.models);
   check_groups(in, config);
   check_workers(in, config);
@@ -442,7 +443,8 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   const std::string& key_file = config.launcher.admin_key_file;
   if (places.models_here && !key_file.empty() && !config.launcher.admin_is_local()) {
     if (const auto key = read_key_file(expand_home(key_file, places)); !key) {
-      in.fail("launcher.admin_key_file", key.error().message);
+      places.models_elsewhere ? in.warn("launcher.admin_key_file", key.error().message)
+                              : in.fail("launcher.admin_key_file", key.error().message);
     }
   }
   check_batch(in, config, use);
@@ -452,6 +454,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   if (const std::string errors = in.finish(); !errors.empty()) {
     return Error{ErrorCode::kInvalidArgument, errors};
   }
+  config.warnings = in.warnings();
   if (!settings.empty()) {
     // The processes of the job read one text, so this one reads it, too.
     return parse_native(source, in.merged_text(), places, use, {});
@@ -489,7 +492,7 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
   PDJOB_TRY(NativeJob native, native_job(source, text));
   PDJOB_TRY(JobConfig config, parse_native(source + " (as `pdjob convert` prints it)", native.yaml,
                                            places, use, settings));
-  config.warnings = std::move(native.warnings);
+  config.warnings = native.warnings + config.warnings;
   return config;
 }
 

@@ -68,7 +68,8 @@ struct JobConfig {
   std::string source;  // The file's name, for errors.
   // The text without the section `batch`: answers of a batch depend on it.
   std::string text_of_job;
-  // Of a file that was translated (vllm_job.h): lines. The text above is the translation.
+  // Lines. Those of a file that was translated (vllm_job.h) come first; the text above is the
+  // translation.
   std::string warnings;
 
   // Sets the GPU of all engines and links.

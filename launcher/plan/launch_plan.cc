@@ -175,6 +175,20 @@ void warn_of_threads(const PlanGroup& group, const Node& node, LaunchPlan& plan)
   }
 }
 
+// How many workers each group that scales could have on these nodes, if the others keep their size.
+void find_rooms(const Placement& placement, LaunchPlan& plan) {
+  for (GroupTerms& terms : plan.terms.groups) {
+    const auto group = std::ranges::find_if(
+        plan.groups, [&](const PlanGroup& each) { return each.group.name == terms.group; });
+    const auto placed =
+        static_cast<uint64_t>(std::ranges::count_if(plan.rows, [&](const PlanRow& row) {
+          return row.role == group->role && row.model == group->model && !row.node.empty();
+        }));
+    terms.room = placed + placement.room(group->group.demand, {.overcommit = false},
+                                         terms.scaling.workers_max);
+  }
+}
+
 Status place_groups(const router::RouterConfig& router, const std::vector<Node>& nodes,
                     LaunchPlan& plan) {
   std::vector<Group> groups;
@@ -208,6 +222,7 @@ Status place_groups(const router::RouterConfig& router, const std::vector<Node>&
           ": expect processes to be killed");
     }
   }
+  find_rooms(placement, plan);
   return ok();
 }
 
@@ -261,12 +276,18 @@ const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row) {
 }
 
 Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes,
-                             const std::vector<ModelSize>& sizes) {
+                             const std::vector<ModelSize>& sizes, NodesOfPlan which) {
   PDJOB_TRY(const net::HttpAddress front, net::parse_http_address(config.router.listen));
   if (nodes.empty()) {
     return Error{ErrorCode::kUnavailable, "the job does not fit: there is no node"};
   }
-  LaunchPlan plan{.job = config.name, .groups = make_groups(config, sizes, nodes)};
+  LaunchPlan plan{
+      .job = config.name, .groups = make_groups(config, sizes, nodes), .terms = terms_of(config)};
+  if (which == NodesOfPlan::kOthersMayCome) {
+    for (PlanGroup& each : plan.groups) {
+      each.group.workers_min = 0;
+    }
+  }
   const Node& head = node_of_routers(nodes);
   for (uint32_t i = 0; i < config.router.replicas; ++i) {
     plan.rows.push_back({.name = "router-" + std::to_string(i),
@@ -296,6 +317,10 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
   plan_foreign_engines(config, plan);
   if (config.mode == Mode::kBatch) {
     plan.batch = config.batch;
+  }
+  std::ranges::copy(warnings_of_clients(plan.terms), std::back_inserter(plan.warnings));
+  if (which == NodesOfPlan::kAll) {
+    std::ranges::copy(warnings_of_size(plan.terms), std::back_inserter(plan.warnings));
   }
   if (config.router.kv_events.port > 0) {
     plan.warnings.emplace_back(
@@ -397,6 +422,7 @@ std::string LaunchPlan::to_text() const {
     text += (several_models() ? model.name + " is invariant: " : "invariant: ") +
             (model.invariant ? "yes" : "no") + " (" + model.invariant_because + ")\n";
   }
+  text += terms_text(terms);
   text += batch ? batch_text(*batch) : "";
   text += bounds_text(nodes);
   for (const std::string& warning : warnings) {
@@ -450,6 +476,7 @@ std::string LaunchPlan::to_json() const {
     json.end_object();
   }
   json.end_array();
+  append_terms(json, terms);
   if (batch) {
     append_batch(json, *batch);
   }

@@ -11,6 +11,7 @@
 #include "launcher/placement/gang.h"
 #include "launcher/placement/node.h"
 #include "launcher/plan/job_config.h"
+#include "launcher/plan/job_terms.h"
 #include "net/control/message.h"
 
 namespace pdjob::launcher {
@@ -60,6 +61,7 @@ struct LaunchPlan {
   std::vector<PlanGroup> groups;
   std::vector<Node> nodes;    // Those that run at least one of its processes.
   std::vector<PlanRow> rows;  // Routers first, then the workers of one group after the other.
+  JobTerms terms;
   std::optional<batch::BatchConfig> batch;  // Of a job of mode batch.
   std::vector<std::string> warnings;
 
@@ -73,8 +75,12 @@ struct LaunchPlan {
 // `sizes`: of each model of the job. kUnavailable: the nodes cannot hold the job (exit code 3); the
 // message says what is short by how much, and which node comes nearest. A launcher whose nodes may
 // still join asks again when one has.
+//
+// kOthersMayCome: workers for which there is no place wait for nodes, instead of an error.
+enum class NodesOfPlan { kAll, kOthersMayCome };
 Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes,
-                             const std::vector<ModelSize>& sizes);
+                             const std::vector<ModelSize>& sizes,
+                             NodesOfPlan which = NodesOfPlan::kAll);
 
 // The group of a worker, by role and model; null for a router.
 const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row);

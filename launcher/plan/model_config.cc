@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "common/config/config_text.h"
+
 namespace pdjob::launcher {
 
 namespace {
@@ -15,6 +17,9 @@ namespace {
 constexpr size_t kJobNameBytesMax = 63;
 constexpr size_t kServedNameBytesMax = 256;
 constexpr size_t kModelsMax = 16;
+constexpr const char* kNoModelInstalled =
+    "; none is installed: `./dev model` in a clone installs the default one, and so does the "
+    "package pdjob-quickstart";
 constexpr FieldText kModelsText{
     "Several models in place of `model`, by name (as jobs are named); each has workers of its own, "
     "such as NAME-prefill-0."};
@@ -273,24 +278,74 @@ Status find_files(ModelConfig& model, const Places& places) {
   return ok();
 }
 
+namespace {
+
+// The folders that a model's name is searched in.
+std::vector<std::string> model_folders(const Places& places) {
+  std::vector<std::string> folders;
+  for (const std::string& folder :
+       {places.models, places.home + "/.cache/pdjob/models", places.packaged}) {
+    if (!folder.empty() && std::ranges::find(folders, folder) == folders.end()) {
+      folders.push_back(folder);
+    }
+  }
+  return folders;
+}
+
+// The names of the models in these folders, without ".gguf", in order.
+std::vector<std::string> models_in(const std::vector<std::string>& folders) {
+  constexpr size_t kEntriesMax = 4096;
+  std::set<std::string> names;
+  size_t seen = 0;
+  for (const std::string& folder : folders) {
+    std::error_code error;
+    std::filesystem::directory_iterator entry(folder, error);
+    for (; !error && entry != std::filesystem::directory_iterator() && seen < kEntriesMax; ++seen) {
+      if (entry->path().extension() == ".gguf" && is_gguf(entry->path())) {
+        names.insert(entry->path().stem().string());
+      }
+      entry.increment(error);
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+// What to write in place of a model that is not there.
+std::string advice_for(const std::string& model, const std::vector<std::string>& installed,
+                       const std::string& folder) {
+  constexpr size_t kNamesMax = 8;
+  const std::string where = folder.empty() ? "installed" : "in " + folder;
+  if (installed.empty()) {
+    return folder.empty() ? kNoModelInstalled : "";
+  }
+  std::string text;
+  if (const std::string meant = nearest_word(model, installed); !meant.empty()) {
+    text = "; did you mean " + meant + "?";
+  }
+  text += "; " + where + (installed.size() == 1 ? " is " : " are ");
+  for (size_t i = 0; i < std::min(installed.size(), kNamesMax); ++i) {
+    text += (i == 0 ? "" : ", ") + installed[i];
+  }
+  return text + (installed.size() > kNamesMax
+                     ? " and " + std::to_string(installed.size() - kNamesMax) + " more"
+                     : "");
+}
+
+}  // namespace
+
 Result<std::string> find_model(const std::string& model, const Places& places) {
+  const std::vector<std::string> folders = model_folders(places);
   if (model.empty()) {
     return Error{ErrorCode::kInvalidArgument,
-                 "is missing: name a .gguf file or a model that `./dev model` installed"};
+                 "is missing: name a .gguf file or an installed model" +
+                     advice_for("", models_in(folders), "")};
   }
   std::vector<std::filesystem::path> candidates;
   if (is_path(model)) {
     candidates.emplace_back(expand_home(model, places));
   } else {
-    if (!places.models.empty()) {
-      candidates.emplace_back(places.models + "/" + model + ".gguf");
-    }
-    candidates.emplace_back(places.home + "/.cache/pdjob/models/" + model + ".gguf");
-    if (candidates.front() == candidates.back()) {
-      candidates.resize(1);
-    }
-    if (!places.packaged.empty()) {
-      candidates.emplace_back(places.packaged + "/" + model + ".gguf");
+    for (const std::string& folder : folders) {
+      candidates.emplace_back(folder + "/" + model + ".gguf");
     }
   }
   std::string tried;
@@ -300,7 +355,14 @@ Result<std::string> find_model(const std::string& model, const Places& places) {
     }
     tried += (tried.empty() ? "" : " nor ") + candidate.string();
   }
-  const std::string advice = is_path(model) ? "" : "; `./dev model` installs the default one";
+  std::string advice;
+  if (is_path(model)) {
+    const std::filesystem::path parent = candidates.front().parent_path();
+    const std::string folder = parent.empty() ? "." : parent.string();
+    advice = advice_for(candidates.front().stem(), models_in({folder}), folder);
+  } else {
+    advice = advice_for(model, models_in(folders), "");
+  }
   return Error{ErrorCode::kInvalidArgument, "not found: no file " + tried + advice};
 }
 

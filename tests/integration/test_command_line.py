@@ -105,6 +105,19 @@ def test_status_shows_the_only_job_without_being_told_its_name(tmp_path):
         heading, row = run("ps", env=home).stdout.splitlines()
         assert heading.startswith("JOB ") and row.split()[1:5] == ["ready", "1/1", "1/1", "-"]
         assert completed("pdjob", "status", "--job", "", env=home) == [listed["job"]]
+        assert completed("pdjob", "logs", "", env=home)[:4] == ["router-0", "prefill-0", "decode-0", "launcher"]
+        assert {"prefill=", "decode="} <= {*completed("pdjob", "scale", "", env=home)}
+        assert listed["job"] in completed("pdjob", "stop", "", env=home)
+
+        for words in (["status"], ["links"], ["nodes"], ["explain"], ["scale"], ["logs", "decode-0"]):
+            for which in ([listed["job"]], [str(job.config)], ["--job", listed["job"]]):
+                named = run(*words, *which, env=home)
+                assert named.returncode == 0 and named.stdout, (words, which, named)
+        assert run("scale", listed["job"], "decode=1", env=home).returncode == 0
+        assert "one job too many" in run("status", listed["job"], "--job", "other", env=home).stderr
+        assert "name one job" in run("scale", listed["job"], "decode", env=home).stderr
+        nobody = run("logs", "decode-9", env=home)
+        assert nobody.returncode == 1 and "decode-9 is no process of this job: it has launcher, router-0, prefill-0, decode-0\n" in nobody.stderr
     assert run("ps", env=home).stdout == "no job runs here\n"
 
 
@@ -165,7 +178,57 @@ def test_bash_completes_commands_and_their_options():
     assert completed("pdjob", "links", "--wa") == ["--watch"]
     assert "complete -c pdjob" in run("completion", "fish").stdout and "bashcompinit" in run("completion", "zsh").stdout
     answer = run("completion", "tcsh")
-    assert answer.returncode == 2 and "bash" in answer.stderr
+    assert answer.returncode == 2 and "tcsh is none of bash fish zsh" in answer.stderr
+    assert "bash|fish|zsh" in run("completion", "--help").stdout
+
+
+def test_bash_completes_what_a_command_takes_and_no_files_in_its_place(tmp_path):
+    examples = completed("pdjob", "example", "q")
+    assert examples == ["quickstart"]
+    assert completed("pdjob", "reference", "m") == ["metrics", "man"]
+    assert completed("pdjob", "completion", "") [-3:] == ["bash", "fish", "zsh"]
+    assert completed("pdjob", "logs", "/et", env={**os.environ, "XDG_STATE_HOME": str(tmp_path)}) == []
+    assert "/etc" in completed("pdjob", "plan", "/et") and "/etc" in completed("pdjob", "status", "--config", "/et")
+    fish = run("completion", "fish").stdout
+    assert "-n '__fish_seen_subcommand_from reference' -f -a 'job-file headers api metrics man'" in fish
+    assert "-n '__fish_seen_subcommand_from logs' -f -a '(pdjob status" in fish
+
+
+def test_a_job_file_is_run_with_and_without_a_word_before_it(tmp_path):
+    (tmp_path / "job.yaml").write_text("name: x\nengine: {kind: fake}\nprefill: {workers: 0}\ndecode: {wrokers: 1}\n")
+    for words in ([], ["run"], ["--config"], ["plan"]):
+        answer = run(*words, "job.yaml", cwd=tmp_path)
+        assert answer.returncode == 2 and "job.yaml:4:10: decode.wrokers: unknown key" in answer.stderr, (words, answer)
+    for words in (["status", "job.yaml"], ["stop", "./job.yaml"]):
+        assert "decode.wrokers: unknown key" in run(*words, cwd=tmp_path).stderr
+    answer = run("statsu", cwd=tmp_path)
+    assert answer.returncode == 2 and "there is no command statsu, nor a job file of that name" in answer.stderr
+
+
+def test_a_model_that_is_not_there_is_answered_with_those_that_are(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/smollm2-135m-instruct.gguf").write_text("x")
+    env = {**os.environ, "PDJOB_MODELS": str(tmp_path / "models"), "HOME": str(tmp_path)}
+    (tmp_path / "job.yaml").write_text("name: x\nmodel: smollm2-135m-instrukt\n")
+    said = run("plan", "job.yaml", cwd=tmp_path, env=env).stderr
+    assert "did you mean smollm2-135m-instruct?; installed is smollm2-135m-instruct\n" in said
+    (tmp_path / "models/smollm2-135m-instruct.gguf").unlink()
+    assert "none is installed: `./dev model` in a clone" in run("plan", "job.yaml", cwd=tmp_path, env=env).stderr
+
+
+def test_a_batch_says_at_once_that_its_server_is_not_there(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}\n')
+    words = ["batch", "rows.jsonl", "--out", "out", "--url", "http://127.0.0.1:9"]
+    batch = subprocess.Popen([BIN, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        line = next(line for line in batch.stderr if "refused" in line)
+        assert "0 of 1 rows, 0 failed; " in line and "Connection refused" in line
+        eventually(lambda: "Connection refused" in json.loads((tmp_path / "out/status.json").read_text())["trouble"], 30, "status.json says it, too")
+    finally:
+        batch.kill()
+        batch.wait()
+    ended = run(*words, "--patience", "1s", cwd=tmp_path)
+    assert ended.returncode == 1 and "the server cannot be reached: " in ended.stderr and "Connection refused" in ended.stderr
 
 
 def test_paths_of_a_job_file_start_at_its_own_folder(tmp_path):

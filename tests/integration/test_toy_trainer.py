@@ -1,8 +1,10 @@
 """configs/toy_trainer.py raises its reward on a running job. The seed decides every token, so it does so each time."""
 
+import http.server
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -29,6 +31,35 @@ def rewards(folder, words):
 def test_it_raises_its_reward(tmp_path):
     found = rewards(tmp_path, SHORT)
     assert len(found) == 3 and found[-1] > found[0] + 0.05, found
+
+
+class Refuses(http.server.BaseHTTPRequestHandler):
+    asked = []
+
+    def do_POST(self):
+        self.asked.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        body = b'{"error": {"message": "the file is not below rollout.weights_dir"}}'
+        self.send_response(400)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_it_says_why_the_job_refuses_its_weights_and_names_them_by_a_whole_path(tmp_path):
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "key").write_text("k")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as job:
+        threading.Thread(target=job.serve_forever, daemon=True).start()
+        words = ["--url", f"http://127.0.0.1:{job.server_port}", "--model", MODEL, "--weights-dir", "weights", "--key-file", "key"]
+        ran = subprocess.run([sys.executable, str(ROOT / "configs/toy_trainer.py"), *words], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        job.shutdown()
+    assert ran.returncode == 1 and ran.stderr == "/v1/rl/update: 400: the file is not below rollout.weights_dir\n", ran
+    assert f'"{tmp_path}/weights/toy-' in Refuses.asked[0]
+    nobody = subprocess.run([sys.executable, str(ROOT / "configs/toy_trainer.py"), *words], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert nobody.returncode == 1 and "cannot be reached: " in nobody.stderr and "Traceback" not in nobody.stderr
 
 
 @pytest.mark.heavy

@@ -15,6 +15,17 @@ TEST(Progress, SaysHowFarTheBatchIs) {
   EXPECT_EQ(progress_text(progress, ProgressForm::kBar).substr(0, 23), "[==========          ] ");
 }
 
+TEST(Progress, AServerThatAnswersNothingIsToldInPlaceOfRates) {
+  const Progress progress{.rows = {.total = 10, .answered = 4, .failed = 1},
+                          .workers = 4,
+                          .rows_per_second = 5,
+                          .trouble = "127.0.0.1:9: Connection refused"};
+  EXPECT_EQ(progress_text(progress, ProgressForm::kLine),
+            "5 of 10 rows, 1 failed; 127.0.0.1:9: Connection refused");
+  EXPECT_NE(status_json(progress, "running", "", 0).find("\"trouble\":\"127.0.0.1:9: Conn"),
+            std::string::npos);
+}
+
 TEST(Progress, AnEmptyBatchHasABarToo) {
   EXPECT_EQ(progress_text({}, ProgressForm::kBar),
             "[                    ] 0 of 0 rows, 0 failed; 0 rows/s, 0 tokens/s");

@@ -124,7 +124,7 @@ TEST(NodeTrust, PlacementPrefersTrustedNodesAndRefusesNone) {
   EXPECT_EQ(taken(), "b: others failed lately");
   EXPECT_EQ(taken(), "b: others failed lately");
   EXPECT_FALSE(placement.has_room_elsewhere(kDemand, "a", 1, levels));
-  EXPECT_EQ(taken(), "a: the only node with room");
+  EXPECT_EQ(taken(), "a: the only node that fits");
 }
 
 }  // namespace

@@ -98,8 +98,8 @@ TEST(Placement, APackedGroupFillsANodeBeforeTheNext) {
   EXPECT_EQ(taken(placement, demand), "b: most free cores");
   EXPECT_EQ(taken(placement, demand), "b: beside its model");
   EXPECT_EQ(taken(placement, demand), "b: beside its model");
-  EXPECT_EQ(taken(placement, demand), "a: the only node with room");
-  EXPECT_EQ(taken(placement, demand), "a: the only node with room");
+  EXPECT_EQ(taken(placement, demand), "a: the only node that fits");
+  EXPECT_EQ(taken(placement, demand), "a: the only node that fits");
   EXPECT_EQ(taken(placement, demand), "none");
 }
 
@@ -110,7 +110,7 @@ TEST(Placement, AModelStaysInItsClusterWhileThereIsRoom) {
   placement.take({.node = "b", .gpus = {}}, prefill());
   EXPECT_EQ(taken(placement, decode()), "b: KV stays on the node");
   EXPECT_EQ(taken(placement, decode()), "c: its model is in this cluster");
-  EXPECT_EQ(taken(placement, decode()), "a: the only node with room");
+  EXPECT_EQ(taken(placement, decode()), "a: the only node that fits");
 }
 
 TEST(Placement, AWorkerWithoutGpusLeavesThemToOthers) {
@@ -162,7 +162,7 @@ TEST(Placement, OvercommitmentIsTheLastResort) {
   Placement placement({local(1), node("z", 1)});
   EXPECT_EQ(taken(placement, decode()), "local: first by name");
   EXPECT_EQ(taken(placement, decode()), "z: others are full");
-  EXPECT_EQ(taken(placement, decode()), "local: the only node with room");
+  EXPECT_EQ(taken(placement, decode()), "local: the only node that fits");
   EXPECT_FALSE(placement.take(decode(), {.overcommit = false}));
 }
 
@@ -215,7 +215,7 @@ TEST(Placement, ANodeMayComeBackWithAnotherSizeAndCluster) {
   placement.add(larger);
   EXPECT_EQ(taken(placement, decode()), "a: its model is in this cluster");
   placement.remove("a");
-  EXPECT_EQ(taken(placement, decode()), "b: the only node with room");
+  EXPECT_EQ(taken(placement, decode()), "b: the only node that fits");
 }
 
 TEST(Placement, APlaceOnAChosenNodeIsTakenOnlyIfThereIsRoom) {

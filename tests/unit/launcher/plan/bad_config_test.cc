@@ -173,8 +173,15 @@ TEST(JobConfig, ModelsAreFoundByNameInBothPlacesAndByPath) {
   EXPECT_EQ(*find_model("~/tiny.gguf", {.home = folder}), folder + "/tiny.gguf");
   EXPECT_EQ(find_model("huge", {.home = "/h", .models = folder}).error().message,
             "not found: no file " + folder +
-                "/huge.gguf nor /h/.cache/pdjob/models/huge.gguf; `./dev model` installs the "
-                "default one");
+                "/huge.gguf nor /h/.cache/pdjob/models/huge.gguf; installed is tiny");
+  std::ofstream(folder + "/tiny-q8.gguf") << "x";
+  EXPECT_EQ(find_model("tiny-q9", {.home = "/h", .models = folder}).error().message,
+            "not found: no file " + folder +
+                "/tiny-q9.gguf nor /h/.cache/pdjob/models/tiny-q9.gguf; did you mean tiny-q8?; "
+                "installed are tiny, tiny-q8");
+  EXPECT_EQ(find_model(folder + "/tinny.gguf", {}).error().message,
+            "not found: no file " + folder + "/tinny.gguf; did you mean tiny?; in " + folder +
+                " are tiny, tiny-q8");
 }
 
 TEST(JobConfig, AnEngineRecipeMayBeAFileBesideTheJobFile) {

@@ -106,6 +106,28 @@ TEST(ForeignPlan, SaysWhatStaysOpenAndWhatIsContradictedOnce) {
                 "127.0.0.1"}));
 }
 
+TEST(ForeignPlan, WarnsOfAnEngineThatTakesMoreGpusThanAWorkerGets) {
+  const auto warnings = [](const std::string& engine) {
+    const LaunchPlan plan =
+        plan_of("model: m\nengine: {kind: vllm, " + engine + "}\nprefill: {workers: 1}\n");
+    std::string all;
+    for (const std::string& warning : plan.warnings) {
+      all += has(warning, "GPUs by its engine.args") ? warning + "\n" : "";
+    }
+    return all;
+  };
+  const std::string text =
+      " GPUs by its engine.args, and pdjob gives a worker one: vllm will not start\n";
+  EXPECT_EQ(warnings("gpu: true, args: [--tensor-parallel-size, '4', --pipeline_parallel_size=2]"),
+            "an engine of role prefill takes 8" + text + "an engine of role decode takes 8" + text);
+  EXPECT_EQ(warnings("gpu: true, args: [--tensor-parallel-size, '1']"), "");
+  EXPECT_EQ(warnings("args: [--tensor-parallel-size, '4']"), "") << "on CPUs";
+  EXPECT_EQ(warnings("gpu: true, args: [--tensor-parallel-size, '2'], "
+                     "env: ['CUDA_VISIBLE_DEVICES=0,1']"),
+            "")
+      << "the user gave them";
+}
+
 TEST(ForeignPlan, JsonHasTheCommandsToo) {
   const LaunchPlan plan = plan_of("model: m\nengine: {kind: vllm}\nprefill: {workers: 0}\n");
   EXPECT_TRUE(has(plan.to_json(), R"("command":"VLLM_NO_USAGE_STATS=1 )"));

@@ -117,7 +117,7 @@ TEST(GpuShares, ThePlanShowsThemWhereThereAreAny) {
   const std::string json = plan->to_json();
   EXPECT_NE(
       json.find(
-          R"("name":"prefill-0","role":"prefill","node":"local","cluster":"local","why":"the only node with room","cores":1,"gpu":"GPU-8a1")"),
+          R"("name":"prefill-0","role":"prefill","node":"local","cluster":"local","why":"the only node that fits","cores":1,"gpu":"GPU-8a1")"),
       std::string::npos);
   EXPECT_EQ(json.find(R"("gpu")"), json.rfind(R"("gpu")"));
 }

@@ -77,8 +77,53 @@ TEST(LaunchPlan, JsonHoldsTheSameFacts) {
       R"({"job":"demo","model":"tiny","invariant":true,"invariant_because":"the fake engine computes each sequence alone",)"
       R"("nodes":[{"name":"local","cores":8,"cores_bound":"","memory_bytes":1073741824,"memory_bound":""}],)"
       R"("processes":[{"name":"router-0","role":"router","node":"local","cluster":"local","why":"routers run here","cores":0,"host":"127.0.0.1","port":8000},)"
-      R"({"name":"decode-0","role":"both","node":"local","cluster":"local","why":"the only node with room","cores":1,"host":"127.0.0.1","port":0}],"warnings":[]})"
+      R"({"name":"decode-0","role":"both","node":"local","cluster":"local","why":"the only node that fits","cores":1,"host":"127.0.0.1","port":0}],)"
+      R"("clients":{"listen":"127.0.0.1:8000","tls":false,"tenants":[]},)"
+      R"("scaling":{"groups":[],"workers_max":0,"gpus_max":0,"zero_after_seconds":0},"warnings":[]})"
       "\n");
+}
+
+constexpr const char* kTenant =
+    "key_sha256: 1311f8fc80a7ea28d78dd7723f09c44c1754cd35160ca8e7133ae3d7f636a19a";
+
+TEST(LaunchPlan, ShowsWhoMayAskAndWarnsOfARouterThatIsOpenToOthers) {
+  const auto planned = [](const std::string& router) {
+    const auto plan = make_plan(job("router: {" + router + "}\n"), kOneNode, {{}});
+    PDJOB_CHECK(plan.has_value(), plan.error().message);
+    return *plan;
+  };
+  const LaunchPlan open = planned("listen: '0.0.0.0:8000'");
+  EXPECT_NE(open.to_text().find("clients: http, no tenants: whoever reaches it may ask\n"),
+            std::string::npos)
+      << open.to_text();
+  ASSERT_EQ(open.warnings.size(), 2U);
+  EXPECT_TRUE(open.warnings[0].starts_with("router.listen is 0.0.0.0:8000, and there are no ten"));
+  EXPECT_TRUE(open.warnings[1].starts_with("router.listen is 0.0.0.0:8000 without TLS"));
+  const std::string tenants = std::string(", tenants: {a: {") + kTenant + "}}";
+  EXPECT_EQ(planned("listen: '10.0.0.1:80'" + tenants).warnings.size(), 1U) << "only TLS lacks";
+  const LaunchPlan local = planned("listen: '127.0.0.1:0'" + tenants);
+  EXPECT_TRUE(local.warnings.empty());
+  EXPECT_NE(local.to_text().find("clients: http, 1 tenant (a)\n"), std::string::npos);
+  EXPECT_NE(local.to_json().find(R"("tls":false,"tenants":["a"]})"), std::string::npos);
+  EXPECT_EQ(planned("listen: 'localhost:0'").to_text().find("clients:"), std::string::npos);
+}
+
+TEST(LaunchPlan, ShowsHowFarAGroupMayGrowAndWhetherItHasRoom) {
+  const JobConfig config =
+      job("prefill: {workers: 1, scaling: {max: 2, ttft: 500ms}}\n"
+          "decode: {workers: 1, scaling: {max: 20, itl: 50ms}}\n"
+          "scaling: {workers_max: 10, gpus_max: 3, zero_after: 10min}\n");
+  const auto plan = make_plan(config, kOneNode, {{}});
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_NE(plan->to_text().find(
+                "scaling: prefill has 1 to 2 workers, ttft 500ms\n"
+                "scaling: decode has 1 to 20 workers, itl 50ms\n"
+                "scaling: the job takes at most 10 workers, 3 GPUs\n"
+                "scaling: without requests for 10min, all workers end\n"
+                "warning: decode may grow to 20 workers, and these nodes have room for 7\n"),
+            std::string::npos)
+      << plan->to_text();
+  EXPECT_NE(plan->to_json().find(R"("group":"decode","min":1,"max":20,)"), std::string::npos);
 }
 
 // Two machines of one cluster, and the launcher's own, which runs only routers.
@@ -127,7 +172,7 @@ TEST(LaunchPlan, SeveralNodesAreShownWithTheReason) {
             "decode-1   decode   east     b     1      10.0.0.2:any    fewest of its group\n"
             "decode-2   decode   east     a     1      10.0.0.1:any    most free cores\n"
             "decode-3   decode   east     b     1      10.0.0.2:any    fewest of its group\n"
-            "decode-4   decode   east     a     1      10.0.0.1:any    the only node with room\n"
+            "decode-4   decode   east     a     1      10.0.0.1:any    the only node that fits\n"
             "decode-5   decode   -        -     1      -               waits for a node\n"
             "invariant: yes (the fake engine computes each sequence alone)\n"
             "warning: decode starts with 5 of 6 workers: the others wait for nodes that join\n");

@@ -1,0 +1,78 @@
+#include "launcher/placement/assumed_nodes.h"
+
+#include <gtest/gtest.h>
+
+namespace pdjob::launcher {
+namespace {
+
+std::string errors_of(const std::string& text) {
+  const auto nodes = parse_assumed_nodes("nodes.yaml", text);
+  return nodes ? "" : nodes.error().message;
+}
+
+TEST(AssumedNodes, HaveWhatIsWrittenAndNamesForTheirGpus) {
+  const auto nodes = parse_assumed_nodes("nodes.yaml",
+                                         "nodes:\n"
+                                         "  box: {cores: 64, memory: 512GiB, gpus: 2, count: 2, "
+                                         "labels: {zone: a}, cluster: lab}\n"
+                                         "  small: {cores: 4, memory: 1000, host: 10.0.0.7}\n");
+  ASSERT_TRUE(nodes.has_value()) << nodes.error().message;
+  ASSERT_EQ(nodes->size(), 3U);
+  const Node& second = nodes->at(1);
+  EXPECT_EQ(second.name, "box-1");
+  EXPECT_EQ(second.host, "box-1");
+  EXPECT_EQ(second.cores, 64U);
+  EXPECT_EQ(second.memory_bytes, uint64_t{512} << 30);
+  EXPECT_EQ(second.gpus, (std::vector<std::string>{"0", "1"}));
+  EXPECT_EQ(second.labels.at("zone"), "a");
+  EXPECT_EQ(second.cluster, "lab");
+  const Node& small = nodes->at(2);
+  EXPECT_EQ(small.name, "small");
+  EXPECT_EQ(small.host, "10.0.0.7");
+  EXPECT_EQ(small.memory_bytes, 1000U);
+  EXPECT_EQ(small.cluster, "") << "the job decides";
+}
+
+TEST(AssumedNodes, MemoryIsANumberOfBytesWithOrWithoutAUnit) {
+  const auto memory = [](const std::string& written) -> uint64_t {
+    const auto nodes =
+        parse_assumed_nodes("n", "nodes: {a: {cores: 1, memory: " + written + "}}\n");
+    return nodes ? nodes->front().memory_bytes : 0;
+  };
+  EXPECT_EQ(memory("64 GiB"), uint64_t{64} << 30);
+  EXPECT_EQ(memory("2TB"), 2'000'000'000'000U);
+  EXPECT_EQ(memory("1048576"), 1048576U);
+  for (const char* const wrong : {"64G", "GiB", "0", "-1", "1.5GiB", "99999999999TiB"}) {
+    EXPECT_EQ(memory(wrong), 0U) << wrong;
+  }
+}
+
+TEST(AssumedNodes, AllThatIsMissingIsToldAtOnce) {
+  const std::string errors = errors_of("nodes:\n  a: {gpus: 8}\n  b: {cores: 1, memroy: 1}\n");
+  EXPECT_NE(errors.find("nodes.a.cores: is missing"), std::string::npos) << errors;
+  EXPECT_NE(errors.find("nodes.a.memory: is missing"), std::string::npos) << errors;
+  EXPECT_NE(errors.find("unknown key, did you mean memory?"), std::string::npos) << errors;
+  EXPECT_NE(errors_of("{}").find("nodes: is missing"), std::string::npos);
+  EXPECT_NE(errors_of("nodes: {a: {cores: 1, memory: 1, count: 4096}, b: {cores: 1, memory: 1}}")
+                .find("one node too many"),
+            std::string::npos);
+}
+
+TEST(AssumedNodes, ThoseOfARunningJobAreReadAsTheyAreWritten) {
+  std::vector<Node> nodes = {
+      {.name = "lab/first",
+       .host = "10.0.0.1",
+       .cores = 8,
+       .memory_bytes = 1 << 20,
+       .gpus = {"0", "1"},
+       .cluster = "lab",
+       .labels = {{"for", "prefill: \"x\""}}},
+      {.name = "local", .host = "10.0.0.9", .cores = 2, .routers_only = true}};
+  const auto read = parse_assumed_nodes("it", assumed_nodes_text(nodes));
+  ASSERT_TRUE(read.has_value()) << read.error().message;
+  nodes.pop_back();  // It runs no workers.
+  EXPECT_EQ(*read, nodes);
+}
+
+}  // namespace
+}  // namespace pdjob::launcher
