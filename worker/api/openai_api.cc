@@ -411,6 +411,7 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
   for (GenerationRequest& generation : generations) {
     const auto index = static_cast<uint32_t>(exchange.prompts.size());
     generation.id = RequestId{next_request_++};
+    generation.group = index == 0 ? generation.id : exchange.prompts.front().generation;
     generation.tenant = asked.tenant;
     generation.deadline = loop_->now() + options_.queue_timeout;
     if (generation.kv == KvMode::kOffer && generation.two_hop) {
