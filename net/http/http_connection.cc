@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "net/http/status_line.h"
 #include "net/loop/free_text.h"
 
 namespace pdjob::net {
@@ -30,63 +31,6 @@ constexpr uint32_t kMemoryRetrySeconds = 1;
 constexpr int kReceivesPerTurn = 16;
 // Reserved for a body that is only announced; the buffer grows as it arrives.
 constexpr size_t kBodyReserveMax = 256 * limits::kKiB;
-
-std::string_view reason_phrase(int status) {
-  switch (status) {
-    case 100:
-      return "Continue";
-    case 200:
-      return "OK";
-    case 201:
-      return "Created";
-    case 202:
-      return "Accepted";
-    case 204:
-      return "No Content";
-    case 304:
-      return "Not Modified";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 409:
-      return "Conflict";
-    case 413:
-      return "Content Too Large";
-    case 417:
-      return "Expectation Failed";
-    case 422:
-      return "Unprocessable Content";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 499:
-      return "Client Closed Request";
-    case 500:
-      return "Internal Server Error";
-    case 501:
-      return "Not Implemented";
-    case 502:
-      return "Bad Gateway";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    case 505:
-      return "HTTP Version Not Supported";
-    default:
-      return "Unknown";
-  }
-}
 
 void append_number(std::string& out, size_t number, int base = 10) {
   std::array<char, 24> digits;
@@ -202,6 +146,19 @@ void HttpConnection::drain() {
     close_after_reply_ = true;
     go_on();
   }
+}
+
+bool HttpConnection::may_be_closed() {
+  if (phase_ == Phase::kHead) {
+    receive(Ended::kNo);
+    go_on();
+  }
+  return phase_ == Phase::kLinger || (phase_ == Phase::kHead && queue_.empty());
+}
+
+void HttpConnection::evict() {
+  PDJOB_CHECK(phase_ != Phase::kReply && phase_ != Phase::kStream);
+  close();
 }
 
 void HttpConnection::wait(Duration timeout) { deadline_ = owner_.loop().now() + timeout; }
