@@ -1,7 +1,6 @@
 #include "common/os/first_process.h"
 
 #include <csignal>
-#include <cstdlib>
 #include <optional>
 
 #include <sys/wait.h>

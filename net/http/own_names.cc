@@ -5,6 +5,7 @@
 #include <string>
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 
 namespace pdjob::net {
 namespace {

@@ -6,6 +6,7 @@
 
 #include <sys/epoll.h>
 
+#include "common/limits.h"
 #include "common/os/descriptors.h"
 
 namespace pdjob::net {
