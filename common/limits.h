@@ -14,6 +14,7 @@ inline constexpr size_t kMiB = 1024 * kKiB;
 // Configuration
 inline constexpr size_t kConfigBytesMax = 256 * kKiB;
 inline constexpr size_t kConfigNodesMax = 10'000;  // Values of a file, with its aliases expanded.
+inline constexpr size_t kConfigAliasBytesMax = 4 * kMiB;  // Text that aliases repeat.
 inline constexpr size_t kConfigDepthMax = 32;
 
 // HTTP
@@ -27,7 +28,8 @@ inline constexpr size_t kHttpDroppedBodyBytesMax = 64 * kKiB;
 // A body without an API key; beyond: 413.
 inline constexpr size_t kHttpKeylessBodyBytesMax = 16 * kKiB;
 inline constexpr size_t kApiKeyBytesMax = 1 * kKiB;   // A longer key is refused.
-inline constexpr size_t kHttpConnectionsMax = 16384;  // Beyond: accepted, answered 503, closed.
+inline constexpr size_t kHttpConnectionsMax = 16384;  // Or what the process's descriptors allow.
+inline constexpr size_t kAdminConnectionsMax = 64;    // To the launcher's address.
 inline constexpr size_t kHttpSendQueueBytesMax =
     4 * kMiB;  // To one slow reader; beyond: its source is paused.
 inline constexpr size_t kHttpIdleConnectionsMax = 256;  // Kept by a client, per address.

@@ -44,9 +44,17 @@ void DecodeWorker::on(const worker::RequestArrived& event, Instant /*now*/, Effe
   }
 }
 
+std::map<RequestId, uint32_t> DecodeWorker::prompts_by_group() const {
+  std::map<RequestId, uint32_t> prompts = batcher_.prompts_by_group();
+  for (const auto& [id, fetch] : fetches_) {
+    ++prompts[group_of(fetch.request)];
+  }
+  return prompts;
+}
+
 void DecodeWorker::admit(Effects& effects) {
-  while (!queue_.empty()) {
-    const worker::RequestArrived next = queue_.waiting().front();
+  while (!queue_.empty() && batcher_.sequences_free() > 0) {
+    const worker::RequestArrived next = *queue_.in_turn(prompts_by_group()).front();
     auto held = batcher_.take(next, effects);
     if (!held) {
       return;

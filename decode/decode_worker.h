@@ -60,6 +60,8 @@ class DecodeWorker final : public worker::WorkerCore {
   template <class Other>
   void on(const Other& event, Instant now, Effects& effects);
 
+  // How many prompts of each client's request hold sequences.
+  std::map<RequestId, uint32_t> prompts_by_group() const;
   void admit(Effects& effects);
   void take_tokens(const std::vector<worker::SampledToken>& sampled,
                    const std::vector<worker::SampleFailure>& failed, Effects& effects);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/limits.h"
 #include "common/parse_number.h"
 #include "launcher/dashboard/dashboard.h"
 #include "net/http/http_client.h"
@@ -40,7 +41,9 @@ Result<std::unique_ptr<AdminApi>> AdminApi::open(net::Loop& loop, const std::str
   options.host = host;
   options.port = address.port;
   options.tls = api->guard_.tls;
+  options.own_names_only = api->guard_.key.empty();
   options.body_bytes_max = kBodyBytesMax;
+  options.connections_max = limits::kAdminConnectionsMax;
   PDJOB_TRY(api->server_, net::HttpServer::open(loop, *api, options));
   return api;
 }
@@ -143,8 +146,6 @@ void AdminApi::answer_refused() {
 void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   if (!lets_in(request)) {
     refuse(id);
-  } else if (guard_.key.empty() && !names_this_machine(request.header("host"))) {
-    server_->reply(id, 403, kText, "ask 127.0.0.1, localhost or [::1]\n");
   } else if (request.method == "POST" && request.path == "/scale") {
     take_sizes(id, request);
   } else if (request.method != "GET") {

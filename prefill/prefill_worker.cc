@@ -30,28 +30,33 @@ void PrefillWorker::on(const worker::RequestArrived& event, Instant /*now*/, Eff
   admit(effects);
 }
 
-// The request that gets sequences next. Prompts that a decode worker waits for go first, then the
-// order of arrival. Empty if no request can start.
+// The request that gets sequences next. Prompts that a decode worker waits for go first. Empty if
+// no request can start.
 std::optional<RequestId> PrefillWorker::next_of_queue() const {
   const uint32_t free = batcher_.sequences_free();
-  const auto& waiting = queue_.waiting();
+  if (free == 0 || queue_.empty()) {
+    return std::nullopt;
+  }
   const auto needed = [this](const worker::RequestArrived& request) {
     return worker::sequences_for(request.choices, engine_);
   };
-  const auto awaited = std::find_if(waiting.begin(), waiting.end(), [&](const auto& request) {
-    return request.awaited && needed(request) <= free;
+  const auto held = batcher_.prompts_by_group();
+  const auto waiting = queue_.in_turn(held);
+  const auto awaited = std::ranges::find_if(waiting, [&](const auto* request) {
+    return request->awaited && needed(*request) <= free;
   });
   if (awaited != waiting.end()) {
-    return awaited->request;
+    return (*awaited)->request;
   }
-  for (const worker::RequestArrived& request : waiting) {
+  for (const worker::RequestArrived* request : waiting) {
+    const bool offers = request->kv == KvMode::kOffer;
     // No decode worker can wait for a two-hop prompt, so it may take a worker's only sequence.
     const bool leaves_one =
-        request.kv == KvMode::kOffer && (!request.two_hop || engine_.sequences > 1);
-    if (needed(request) + (leaves_one ? 1 : 0) <= free) {
-      return request.request;
+        offers ? !request->two_hop || engine_.sequences > 1 : held.contains(group_of(*request));
+    if (needed(*request) + (leaves_one ? 1 : 0) <= free) {
+      return request->request;
     }
-    if (!leaves_one) {
+    if (!offers) {
       return std::nullopt;  // Otherwise others would overtake a request of many choices forever.
     }
   }

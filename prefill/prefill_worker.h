@@ -11,7 +11,9 @@
 //
 // The last free sequence is for prompts that a decode worker waits for. Otherwise two queues could
 // wait for each other until leases expire. All sequences here would hold rows whose requests queue
-// at decode workers. All sequences there would be reserved for prompts that queue here.
+// at decode workers. All sequences there would be reserved for prompts that queue here. A client's
+// request with several prompts never takes it, either, and the one that holds the fewest sequences
+// goes first: otherwise one with many prompts would keep all others waiting.
 //
 // A sequence that becomes free keeps the rows of its prompt (worker/core/prompt_cache.h). A later
 // prompt with the same beginning offers these rows at once: they move while the rest is computed.

@@ -6,6 +6,7 @@
 
 #include "common/json/json_writer.h"
 #include "common/limits.h"
+#include "net/http/own_names.h"
 #include "net/http/reply_head.h"
 #include "openai/abort_request.h"
 #include "openai/headers.h"
@@ -190,6 +191,8 @@ Status HttpApi::take_orders(const ControlDoor& door,
   PDJOB_TRY(control_server_, net::HttpServer::open(loop_, *control_,
                                                    {.host = listen.host,
                                                     .port = listen.port,
+                                                    .own_names_only = door.key.empty() &&
+                                                                      net::is_loopback(listen.host),
                                                     .body_bytes_max = kControlBodyBytesMax}));
   control_->attach(*control_server_);
   return ok();

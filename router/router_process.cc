@@ -11,6 +11,7 @@
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "net/control/job_member.h"
+#include "net/http/own_names.h"
 #include "net/loop/event_loop.h"
 #include "net/loop/signals.h"
 #include "net/tls/server_tls.h"
@@ -60,6 +61,8 @@ class RouterProcess {
                              .own_port = own_port,
                              .shares_port = options_.config.replicas > 1,
                              .tls = tls_.get(),
+                             .own_names_only =
+                                 options_.config.tenants.empty() && net::is_loopback(listen.host),
                              // In a job, clients wait until the workers are known.
                              .accepts_later = in_a_job,
                              .held_bytes_max = options_.config.request_bytes_max,

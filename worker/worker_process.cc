@@ -19,6 +19,7 @@
 #include "kvtransfer/link/link_keys.h"
 #include "net/control/job_member.h"
 #include "net/http/http_server.h"
+#include "net/http/own_names.h"
 #include "net/loop/event_loop.h"
 #include "net/loop/socket.h"
 #include "worker/api/openai_api.h"
@@ -126,9 +127,12 @@ class WorkerProcess {
                          .run_delays = [] { return run_delays(getpid()); }},
         *engine_, *engine_thread_, metrics_,
         [this](auto answer) { ask_kv_pairs(std::move(answer)); });
-    PDJOB_TRY(server_,
-              net::HttpServer::open(
-                  loop_, *api_, {.host = spec_.host, .port = spec_.port, .listen_fd = listen_fd}));
+    PDJOB_TRY(server_, net::HttpServer::open(
+                           loop_, *api_,
+                           {.host = spec_.host,
+                            .port = spec_.port,
+                            .listen_fd = listen_fd,
+                            .own_names_only = spec_.key.empty() && net::is_loopback(spec_.host)}));
     api_->attach(*server_, loop_);
     member_.emplace(WorkerMember::Parts{.api = *api_,
                                         .server = *server_,

@@ -87,7 +87,7 @@ class BatchJob {
   const BatchJobSetting setting_;
   const BatchOptions options_;
   const RowReader reader_;
-  const std::unique_ptr<Disk> disk_ = real_disk();
+  const std::unique_ptr<Disk> disk_ = real_disk(Readers::kOwner);
   // Made by prepare(). Used by the run, or by the helper.
   std::optional<BatchFolder> folder_;
   std::unique_ptr<LedgerFile> ledger_;

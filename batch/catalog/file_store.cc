@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "batch/catalog/api_id.h"
+#include "common/files/own_files.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::batch {
@@ -37,15 +38,7 @@ Status make_folder(const std::string& name) {
   std::filesystem::path path = std::filesystem::path(name).lexically_normal();
   path = path.has_filename() ? path : path.parent_path();
   const auto missing = missing_folders(path);
-  std::error_code error;
-  // Only its owner can read what clients sent. A folder that was there keeps its rights.
-  if (std::filesystem::create_directories(path, error) && !error) {
-    std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
-  }
-  if (error) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "cannot make the folder " + path.string() + ": " + error.message()};
-  }
+  PDJOB_TRY_STATUS(make_own_folder(path.string()));
   for (const auto& folder : missing) {
     PDJOB_TRY_STATUS(sync_folder(folder.parent_path().string()));
   }

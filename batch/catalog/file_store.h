@@ -53,7 +53,7 @@ class FileStore {
   std::string batch_path(const std::string& id) const { return dir_ + "/batches/" + id; }
 
  private:
-  explicit FileStore(std::string dir) : dir_(std::move(dir)), disk_(real_disk()) {}
+  explicit FileStore(std::string dir) : dir_(std::move(dir)), disk_(real_disk(Readers::kOwner)) {}
   std::string files_folder() const { return dir_ + "/files"; }
   std::string batches_folder() const { return dir_ + "/batches"; }
   std::string part_path(const std::string& id) const { return file_path(id) + ".part"; }

@@ -48,8 +48,12 @@ class RealFile final : public AppendFile {
 
 class RealDisk final : public Disk {
  public:
+  explicit RealDisk(Readers readers) : readers_(readers) {}
+
   Result<std::unique_ptr<AppendFile>> open(const std::string& name, uint64_t size) override {
-    net::Fd fd(::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+    const bool is_own = readers_ == Readers::kOwner;
+    net::Fd fd(::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (is_own ? O_NOFOLLOW : 0),
+                      is_own ? 0600 : 0644));
     struct stat found{};
     if (!fd.valid() || fstat(fd.get(), &found) != 0) {
       return failed("open", name);
@@ -100,6 +104,7 @@ class RealDisk final : public Disk {
     return reading_.valid() ? ok() : failed("open", name);
   }
 
+  const Readers readers_;
   std::string reading_name_;
   net::Fd reading_;
   std::string buffer_;
@@ -112,6 +117,6 @@ Status sync_folder(const std::string& folder) {
   return fd.valid() && fsync(fd.get()) == 0 ? ok() : failed("sync", folder);
 }
 
-std::unique_ptr<Disk> real_disk() { return std::make_unique<RealDisk>(); }
+std::unique_ptr<Disk> real_disk(Readers readers) { return std::make_unique<RealDisk>(readers); }
 
 }  // namespace pdjob::batch

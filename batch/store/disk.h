@@ -36,7 +36,8 @@ class Disk {
 // or renamed there.
 Status sync_folder(const std::string& folder);
 
-// The real one.
-std::unique_ptr<Disk> real_disk();
+// Who may read the files that a disk makes. kOwner: it follows no link to another file, either.
+enum class Readers { kOwner, kAll };
+std::unique_ptr<Disk> real_disk(Readers readers = Readers::kAll);
 
 }  // namespace pdjob::batch

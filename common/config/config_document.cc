@@ -20,15 +20,26 @@ TextPosition position_of(const YAML::Mark& mark) {
   return mark.is_null() ? TextPosition{} : TextPosition{mark.line, mark.column};
 }
 
-size_t count_nodes(const ConfigNode& node) {
-  size_t count = 1;
+struct Size {
+  size_t nodes = 0;
+  size_t text_bytes = 0;
+};
+
+Size size_of(const ConfigNode& node) {
+  Size size{.nodes = 1, .text_bytes = node.text.size()};
+  const auto add = [&size](const ConfigNode& child) {
+    const Size more = size_of(child);
+    size.nodes += more.nodes;
+    size.text_bytes += more.text_bytes;
+  };
   for (const ConfigNode& item : node.items) {
-    count += count_nodes(item);
+    add(item);
   }
   for (const ConfigEntry& entry : node.entries) {
-    count += count_nodes(entry.value);
+    size.text_bytes += entry.key.size();
+    add(entry.value);
   }
-  return count;
+  return size;
 }
 
 // Builds the tree from yaml-cpp's events. After it refuses one, it ignores later events.
@@ -84,6 +95,7 @@ class TreeBuilder : public YAML::EventHandler {
   void attach(ConfigNode node);
   void attach_entry(ConfigNode& mapping, const ConfigNode& key, ConfigNode value);
   bool count(TextPosition position, size_t nodes);
+  bool count_repeated(TextPosition position, const Size& size);
   std::string path() const;
 
   ConfigErrors& errors_;
@@ -91,6 +103,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<Open> open_;
   std::map<YAML::anchor_t, ConfigNode> anchors_;
   size_t nodes_ = 0;
+  size_t repeated_bytes_ = 0;
   int documents_ = 0;
   bool refused_ = false;
 };
@@ -102,6 +115,15 @@ bool TreeBuilder::count(TextPosition position, size_t nodes) {
                          " values up to here, aliases expanded");
   }
   return !refused_;
+}
+
+bool TreeBuilder::count_repeated(TextPosition position, const Size& size) {
+  repeated_bytes_ += size.text_bytes;
+  if (repeated_bytes_ > limits::kConfigAliasBytesMax) {
+    refuse(position, "aliases repeat more than " + std::to_string(limits::kConfigAliasBytesMax) +
+                         " bytes of text up to here");
+  }
+  return count(position, size.nodes);
 }
 
 void TreeBuilder::add_leaf(ConfigNode node, YAML::anchor_t anchor) {
@@ -120,7 +142,7 @@ void TreeBuilder::OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) {
     refuse(position_of(mark), "an alias cannot stand inside what it names");
     return;
   }
-  if (count(position_of(mark), count_nodes(named->second))) {
+  if (count_repeated(position_of(mark), size_of(named->second))) {
     ConfigNode copy = named->second;
     copy.position = position_of(mark);
     attach(std::move(copy));

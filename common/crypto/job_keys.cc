@@ -2,13 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <cstring>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+#include "common/files/small_file.h"
 #include "common/hex.h"
 #include "common/random.h"
 
@@ -62,22 +57,11 @@ bool is_key(std::string_view text) {
 }
 
 Result<std::string> read_key_file(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) {
-    return unusable(path, std::strerror(errno));
+  const auto read = read_small_file(path, kKeyBytesMax + 2, Secrecy::kSecret);
+  if (!read) {
+    return unusable(path, read.error().message);
   }
-  struct stat found{};
-  std::string text(kKeyBytesMax + 2, '\0');
-  const bool known = fstat(file, &found) == 0;
-  const ssize_t got = read(file, text.data(), text.size());
-  close(file);
-  if (!known || got < 0) {
-    return unusable(path, "it cannot be read");
-  }
-  if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return unusable(path, "other users may read it: run `chmod 600 " + path + "`");
-  }
-  text.resize(static_cast<size_t>(got));
+  std::string text = *read;
   text.erase(text.find_last_not_of("\r\n") + 1);
   if (!is_key(text)) {
     return unusable(path,

@@ -30,8 +30,8 @@ class RootKey {
 // True for a text that can be sent as a key: printable ASCII without spaces, 16 to 512 bytes.
 bool is_key(std::string_view text);
 
-// Reads the key from a file that only its owner can read. kInvalidArgument says what is wrong, and
-// what to do.
+// Reads the key from a secret file (common/files/small_file.h). kInvalidArgument says what is
+// wrong, and what to do.
 Result<std::string> read_key_file(const std::string& path);
 
 // The header line that shows a key in a request. Empty for an empty key.

@@ -11,6 +11,8 @@
 
 #include "common/config/config_text.h"
 #include "common/exit_code.h"
+#include "common/os/descriptors.h"
+#include "common/os/first_process.h"
 #include "launcher/cli/batch_arguments.h"
 #include "launcher/cli/batch_command.h"
 #include "launcher/cli/completion_arguments.h"
@@ -450,4 +452,8 @@ struct CommandLine {
 
 }  // namespace pdjob::launcher
 
-int main(int argc, char** argv) { return pdjob::launcher::CommandLine().run(argc, argv); }
+int main(int argc, char** argv) {
+  pdjob::reap_if_first_process();
+  pdjob::raise_descriptor_limit();
+  return pdjob::launcher::CommandLine().run(argc, argv);
+}

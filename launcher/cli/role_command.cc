@@ -21,6 +21,7 @@
 #include "launcher/plan/router_file.h"
 #include "net/control/process_spec.h"
 #include "net/http/http_client.h"
+#include "net/http/own_names.h"
 #include "prefill/prefill_worker.h"
 #include "router/router_process.h"
 #include "worker/foreign/engine_process.h"
@@ -203,9 +204,7 @@ Status take_key(const WorkerFlags& flags, net::ProcessSpec& spec) {
     spec.link_keys = encode(authority.issue(spec.engine_id));
     return ok();
   }
-  const bool loopback =
-      spec.host.starts_with("127.") || spec.host == "::1" || spec.host == "localhost";
-  if (!loopback && !flags.no_key) {
+  if (!net::is_loopback(spec.host) && !flags.no_key) {
     return Error{ErrorCode::kInvalidArgument,
                  "pdjob worker: others can reach " + spec.host +
                      ", and this worker asks for no key: give it --key-file FILE, or --no-key if "

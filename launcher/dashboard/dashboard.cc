@@ -1,8 +1,5 @@
 #include "launcher/dashboard/dashboard.h"
 
-#include <algorithm>
-#include <array>
-
 #include "common/config/shipped_files.h"
 
 namespace pdjob::launcher {
@@ -44,15 +41,6 @@ const std::vector<std::pair<std::string, std::string>>& dashboard_headers() {
       {"Cross-Origin-Resource-Policy", "same-origin"},
       {"Cache-Control", "no-cache"}};
   return headers;
-}
-
-bool names_this_machine(std::string_view host_header) {
-  const bool has_port =
-      host_header.find(':') != std::string_view::npos && !host_header.ends_with(']');
-  const std::string_view host =
-      has_port ? host_header.substr(0, host_header.rfind(':')) : host_header;
-  constexpr std::array<std::string_view, 4> kNames = {"", "127.0.0.1", "localhost", "[::1]"};
-  return std::ranges::find(kNames, host) != kNames.end();
 }
 
 }  // namespace pdjob::launcher

@@ -22,8 +22,4 @@ std::optional<DashboardFile> dashboard_file(std::string_view path);
 // may show it.
 const std::vector<std::pair<std::string, std::string>>& dashboard_headers();
 
-// True if the request names this machine, as each request to a loopback address does. A browser
-// that was led here by another site's name (DNS rebinding) names that one. Empty: no browser.
-bool names_this_machine(std::string_view host_header);
-
 }  // namespace pdjob::launcher

@@ -36,7 +36,10 @@ bool has_open(int64_t pid, const struct stat& file) {
 
 bool is_locked(const std::string& path) {
   const net::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  return file.valid() && flock(file.get(), LOCK_SH | LOCK_NB) != 0;
+  if (!file.valid()) {
+    return errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+  }
+  return flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
 Status end_holder(int64_t pid, const std::string& path, int signal, Duration patience) {

@@ -11,7 +11,8 @@
 
 namespace pdjob::launcher {
 
-// False also if the file does not exist.
+// False also if the file does not exist. True also if that cannot be found out now, because this
+// process or the system has no descriptor left.
 bool is_locked(const std::string& path);
 
 // Sends the signal to a process that has the file open, and waits for its end. kNotFound: this

@@ -125,6 +125,19 @@ void HttpConnection::drain() {
   }
 }
 
+bool HttpConnection::may_be_closed() {
+  if (phase_ == Phase::kHead) {
+    receive(Ended::kNo);
+    go_on();
+  }
+  return phase_ == Phase::kLinger || (phase_ == Phase::kHead && queue_.empty());
+}
+
+void HttpConnection::evict() {
+  PDJOB_CHECK(phase_ != Phase::kReply && phase_ != Phase::kStream);
+  close();
+}
+
 void HttpConnection::wait(Duration timeout) { deadline_ = owner_.loop().now() + timeout; }
 
 // --- requests

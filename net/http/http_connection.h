@@ -73,6 +73,12 @@ class HttpConnection final : public FdHandler {
   // Closes after the current exchange, or now if there is none.
   void drain();
   bool closed() const { return phase_ == Phase::kClosed; }
+  // It has no request, also after a look at what has arrived, or only a part of a head. Then it may
+  // be closed to make room.
+  bool may_be_closed();
+  bool amid_body() const { return phase_ == Phase::kBody; }
+  // Requires: there is no exchange.
+  void evict();
 
   // For the current exchange, as in HttpServer.
   void reply(int status, std::string_view content_type, std::string_view body,

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <list>
 #include <optional>
 #include <unordered_map>
 
 #include <sys/epoll.h>
 
 #include "common/limits.h"
+#include "common/os/descriptors.h"
 #include "net/http/http_connection.h"
+#include "net/http/own_names.h"
 #include "net/tls/tls_listener.h"
 
 namespace pdjob::net {
@@ -16,6 +19,8 @@ namespace {
 
 constexpr Duration kSweepIntervalMax = std::chrono::seconds(1);
 constexpr Duration kSweepIntervalMin = std::chrono::milliseconds(10);
+// Waiting connections that are looked at to find one to close.
+constexpr int kLooksMax = 64;
 
 constexpr std::string_view kTooManyConnections =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: "
@@ -62,12 +67,14 @@ class HttpServerOverEpoll final : public HttpServer,
     std::unique_ptr<HttpConnection> connection;
     ExchangeId exchange{};
     uint64_t number = 0;
+    std::list<HttpConnection*>::iterator place;  // In waiting_ or busy_.
   };
 
   Status watch_listeners();
   void on_ready(uint32_t epoll_events) override;  // Called for a listener.
   std::optional<EarlyReply> on_head(HttpRequest& request) override {
-    return handler_.on_head(request);
+    return options_.own_names_only && !is_of_this_machine(request) ? refuse_other_names()
+                                                                   : handler_.on_head(request);
   }
   void on_request(HttpConnection& connection, HttpRequest& request) override;
   void on_body(HttpConnection& connection, std::string_view bytes, BodyPart part) override;
@@ -85,6 +92,7 @@ class HttpServerOverEpoll final : public HttpServer,
   std::vector<HttpConnection*> in_order() const;
   void accept_from(Listener& listener);
   void accept(std::unique_ptr<Stream> stream);
+  bool make_room();
   void on_turn_end() override;
   void sweep();
 
@@ -98,6 +106,8 @@ class HttpServerOverEpoll final : public HttpServer,
   bool accept_failed_ = false;  // Out of descriptors: the sweep retries.
   std::unordered_map<HttpConnection*, Client> clients_;
   std::unordered_map<ExchangeId, HttpConnection*> exchanges_;
+  std::list<HttpConnection*> waiting_;  // Without an exchange, the one that waits longest first.
+  std::list<HttpConnection*> busy_;
   uint64_t clients_made_ = 0;
   uint64_t exchanges_made_ = 0;
   std::vector<HttpConnection*> attention_;
@@ -154,6 +164,9 @@ void HttpServerOverEpoll::on_ready(uint32_t) {
 void HttpServerOverEpoll::accept_from(Listener& listener) {
   while (true) {
     auto stream = listener.accept();
+    if (!stream && make_room()) {  // Out of descriptors.
+      stream = listener.accept();
+    }
     if (!stream || *stream == nullptr) {
       accept_failed_ = accept_failed_ || !stream;
       return;
@@ -163,7 +176,7 @@ void HttpServerOverEpoll::accept_from(Listener& listener) {
 }
 
 void HttpServerOverEpoll::accept(std::unique_ptr<Stream> stream) {
-  if (clients_.size() >= options_.connections_max) {
+  if (clients_.size() >= options_.connections_max && !make_room()) {
     // Reads what has arrived of its request. Otherwise closing would reset the connection, and the
     // reply would be lost.
     while (stream->read(buffer_) > 0) {
@@ -175,8 +188,33 @@ void HttpServerOverEpoll::accept(std::unique_ptr<Stream> stream) {
   auto connection = std::make_unique<HttpConnection>(*this, std::move(stream));
   if (connection->watch()) {
     HttpConnection* const key = connection.get();
-    clients_[key] = {.connection = std::move(connection), .number = ++clients_made_};
+    clients_[key] = {.connection = std::move(connection),
+                     .number = ++clients_made_,
+                     .place = waiting_.insert(waiting_.end(), key)};
   }
+}
+
+// Closes the connection that has waited longest for a request. One in the middle of its body is
+// closed only if no other waits. False: every connection is busy.
+bool HttpServerOverEpoll::make_room() {
+  HttpConnection* amid_body = nullptr;
+  int looks = 0;
+  for (auto at = waiting_.begin(); at != waiting_.end() && looks < kLooksMax;) {
+    HttpConnection& connection = **at++;  // Its request may come, and move it.
+    if (connection.closed()) {
+      continue;
+    }
+    ++looks;
+    if (connection.may_be_closed()) {
+      connection.evict();
+      return true;
+    }
+    amid_body = amid_body == nullptr && connection.amid_body() ? &connection : amid_body;
+  }
+  if (amid_body != nullptr) {
+    amid_body->evict();
+  }
+  return amid_body != nullptr;
 }
 
 void HttpServerOverEpoll::attend_soon(HttpConnection& connection) {
@@ -192,7 +230,9 @@ void HttpServerOverEpoll::on_turn_end() {
     connection->attend();
     if (connection->closed()) {
       std::erase(attention_, connection);
-      clients_.erase(connection);
+      const auto client = clients_.find(connection);
+      waiting_.erase(client->second.place);  // Its exchange, if it had one, has ended.
+      clients_.erase(client);
     }
   }
   attending_.clear();
@@ -242,7 +282,9 @@ void HttpServerOverEpoll::stop_accepting() {
 
 void HttpServerOverEpoll::on_request(HttpConnection& connection, HttpRequest& request) {
   const ExchangeId id{++exchanges_made_};
-  clients_.at(&connection).exchange = id;
+  Client& client = clients_.at(&connection);
+  client.exchange = id;
+  busy_.splice(busy_.end(), waiting_, client.place);
   exchanges_.emplace(id, &connection);
   handler_.on_request(id, request);
 }
@@ -253,7 +295,9 @@ void HttpServerOverEpoll::on_body(HttpConnection& connection, std::string_view b
 }
 
 void HttpServerOverEpoll::on_client_gone(HttpConnection& connection) {
-  const ExchangeId id = clients_.at(&connection).exchange;
+  const Client& client = clients_.at(&connection);
+  const ExchangeId id = client.exchange;
+  waiting_.splice(waiting_.end(), busy_, client.place);
   exchanges_.erase(id);
   handler_.on_client_gone(id);
 }
@@ -263,7 +307,9 @@ void HttpServerOverEpoll::on_writable(HttpConnection& connection) {
 }
 
 void HttpServerOverEpoll::on_reply_ended(HttpConnection& connection) {
-  exchanges_.erase(clients_.at(&connection).exchange);
+  const Client& client = clients_.at(&connection);
+  waiting_.splice(waiting_.end(), busy_, client.place);
+  exchanges_.erase(client.exchange);
 }
 
 HttpConnection* HttpServerOverEpoll::find(ExchangeId id) const {
@@ -364,7 +410,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(Loop& loop, HttpHandler& ha
     filled.body_bytes_max = limits::kHttpBodyBytesMax;
   }
   if (filled.connections_max == 0) {
-    filled.connections_max = limits::kHttpConnectionsMax;
+    filled.connections_max = connections_within(descriptor_limit(), limits::kHttpConnectionsMax);
   }
   if (filled.held_bytes_max == 0) {
     filled.held_bytes_max = limits::kHttpHeldBytesMax;
@@ -379,8 +425,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(Loop& loop, HttpHandler& ha
                          .use = options.shares_port ? PortUse::kShared : PortUse::kAlone,
                          .fd = options.listen_fd}));
   if (options.tls != nullptr) {
-    listeners.front() =
-        std::make_unique<TlsListener>(loop, std::move(listeners.front()), *options.tls);
+    const size_t clients = connections_within(descriptor_limit(), limits::kHttpConnectionsMax);
+    listeners.front() = std::make_unique<TlsListener>(
+        loop, std::move(listeners.front()), *options.tls,
+        TlsListener::Options{.handshakes_max = std::min(kTlsHandshakesMax, clients / 2 + 1)});
   }
   if (options.own_port) {
     PDJOB_TRY(listeners.emplace_back(), loop.listen({}));

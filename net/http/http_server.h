@@ -85,13 +85,17 @@ struct HttpServerOptions {
   bool own_port = false;     // It also listens on a free loopback port of its own.
   bool shares_port = false;  // With other processes.
   ServerTls* tls = nullptr;  // Outlives the server. Null: plain. The own port is always plain.
+  // Requests that name another host, or come from another site's page, get 403 (own_names.h).
+  bool own_names_only = false;
   // Connections wait, unaccepted, until start_accepting().
   bool accepts_later = false;
   size_t body_bytes_max = 0;                            // 0: limits::kHttpBodyBytesMax.
   Duration idle_timeout = std::chrono::seconds(75);     // For a connection between requests.
   Duration request_timeout = std::chrono::seconds(60);  // For a whole request to arrive.
   Duration stream_timeout = std::chrono::hours(1);      // For a body that streams.
-  size_t connections_max = 0;                           // 0: limits::kHttpConnectionsMax.
+  // Beyond, the connection that has waited longest for a request is closed; if none waits, the new
+  // one gets 503. 0: limits::kHttpConnectionsMax, or what the process's descriptors allow.
+  size_t connections_max = 0;
   size_t held_bytes_max = 0;          // For all requests; 0: limits::kHttpHeldBytesMax.
   size_t account_held_bytes_max = 0;  // For one account's requests; 0: a quarter of held_bytes_max.
   CorsOptions cors;

@@ -16,11 +16,16 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/os/descriptors.h"
 
 extern char** environ;
 
 namespace pdjob::net {
 namespace {
+
+// The key of the person who called this program. No child needs it, and some are other people's
+// programs.
+constexpr char kOwnKey[] = "PDJOB_API_KEY=";
 
 Error system_error(const std::string& what) {
   return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
@@ -58,7 +63,7 @@ class Setup {
     execute();
   }
 
-  // The system's first process becomes the parent, and reaps it.
+  // The first process becomes the parent, and reaps it (common/os/first_process.h).
   [[noreturn]] void become_parent_of_detached() const {
     setsid();
     const pid_t pid = fork();
@@ -74,6 +79,7 @@ class Setup {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     ::signal(SIGPIPE, SIG_DFL);
+    restore_descriptor_limit();
     dup2(input_, STDIN_FILENO);
     if (options_.output >= 0) {
       dup2(options_.output, STDOUT_FILENO);
@@ -104,6 +110,9 @@ class Setup {
   }
 
   bool is_replaced(const char* entry) const {
+    if (std::strncmp(entry, kOwnKey, sizeof kOwnKey - 1) == 0) {
+      return true;
+    }
     for (const auto& [name, value] : options_.environment) {
       if (std::strncmp(entry, name.c_str(), name.size()) == 0 && entry[name.size()] == '=') {
         return true;

@@ -18,9 +18,10 @@
 namespace pdjob::net {
 
 struct ChildOptions {
-  std::string program;                                           // A path.
-  std::vector<std::string> arguments;                            // The first is its name in `ps`.
-  std::vector<std::pair<std::string, std::string>> environment;  // Added to our own.
+  std::string program;                 // A path.
+  std::vector<std::string> arguments;  // The first is its name in `ps`.
+  std::vector<std::pair<std::string, std::string>>
+      environment;             // Added to ours, without $PDJOB_API_KEY.
   std::vector<int> inherited;  // Descriptors that keep their numbers in the child.
   int output = -1;             // Its stdout and stderr; -1: ours.
 };

@@ -6,6 +6,9 @@
 
 #include <sys/epoll.h>
 
+#include "common/limits.h"
+#include "common/os/descriptors.h"
+
 namespace pdjob::net {
 namespace {
 
@@ -56,6 +59,8 @@ class TcpRelay::Pipe {
   bool closed() const { return state_ == State::kClosed; }
   Instant wait_until() const { return wait_until_; }
 
+  std::list<Pipe*>::iterator place;  // In open_, unless it is closed.
+
  private:
   enum class State { kWaiting, kConnecting, kOpen, kClosed };
 
@@ -104,6 +109,7 @@ class TcpRelay::Pipe {
         return got == -EAGAIN;
       }
       from.in_ended = got == 0;
+      relay_.open_.splice(relay_.open_.end(), relay_.open_, place);
       const std::string_view bytes(relay_.buffer_.data(), static_cast<size_t>(got));
       if (!to.out.send(*to.stream, {&bytes, 1})) {
         return false;
@@ -138,9 +144,13 @@ TcpRelay::TcpRelay(Loop& loop, const TcpRelayOptions& options, std::unique_ptr<L
     : loop_(loop), options_(options), listener_(std::move(listener)) {}
 
 Result<std::unique_ptr<TcpRelay>> TcpRelay::open(Loop& loop, const TcpRelayOptions& options) {
+  TcpRelayOptions filled = options;
+  if (filled.connections_max == 0) {
+    filled.connections_max = connections_within(descriptor_limit(), limits::kHttpConnectionsMax);
+  }
   PDJOB_TRY(auto listener,
             loop.listen({.host = options.host, .port = options.port, .fd = options.listen_fd}));
-  std::unique_ptr<TcpRelay> relay(new TcpRelay(loop, options, std::move(listener)));
+  std::unique_ptr<TcpRelay> relay(new TcpRelay(loop, filled, std::move(listener)));
   PDJOB_TRY_STATUS(relay->listener_->watch(*relay));
   relay->sweep();
   return relay;
@@ -154,8 +164,11 @@ void TcpRelay::pass_to(std::optional<SocketAddress> server) {
 }
 
 void TcpRelay::on_ready(uint32_t /*epoll_events*/) {
-  while (listener_ && pipes_.size() < options_.connections_max) {
+  while (listener_) {
     auto client = listener_->accept();
+    if (!client && make_room()) {  // Out of descriptors.
+      client = listener_->accept();
+    }
     if (!client || *client == nullptr) {
       return;  // If out of descriptors, the sweep retries.
     }
@@ -166,8 +179,12 @@ void TcpRelay::on_ready(uint32_t /*epoll_events*/) {
 void TcpRelay::accept(std::unique_ptr<Stream> client) {
   auto made = std::make_unique<Pipe>(*this, std::move(client), loop_.now() + options_.wait);
   Pipe& pipe = *made;
+  if (open_.size() >= options_.connections_max) {
+    make_room();
+  }
   if (pipe.watch_client()) {
     pipes_.emplace(&pipe, std::move(made));
+    pipe.place = open_.insert(open_.end(), &pipe);
     connect(pipe);
   }
 }
@@ -182,8 +199,19 @@ void TcpRelay::connect(Pipe& pipe) {
 void TcpRelay::refused(Pipe& pipe) { pipe.disconnect(); }
 
 void TcpRelay::drop(Pipe& pipe) {
-  pipe.close();
-  ended_.push_back(&pipe);
+  if (!pipe.closed()) {
+    pipe.close();
+    open_.erase(pipe.place);
+    ended_.push_back(&pipe);
+  }
+}
+
+bool TcpRelay::make_room() {
+  const bool has_any = !open_.empty();
+  if (has_any) {
+    drop(*open_.front());
+  }
+  return has_any;
 }
 
 // Retries or gives up waiting connections, destroys ended ones, and accepts pending ones.

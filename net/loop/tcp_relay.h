@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +28,9 @@ struct TcpRelayOptions {
   int listen_fd = -1;  // A listening socket to take over.
   // How long a connection waits for a server before it is closed.
   Duration wait = std::chrono::seconds(30);
-  size_t connections_max = limits::kHttpConnectionsMax;  // More wait in the kernel's queue.
+  // Beyond, the connection on which nothing has moved for longest is closed. 0: as for an
+  // HttpServer.
+  size_t connections_max = 0;
 };
 
 class TcpRelay final : FdHandler {
@@ -54,6 +57,7 @@ class TcpRelay final : FdHandler {
   void connect(Pipe& pipe);
   void refused(Pipe& pipe);
   void drop(Pipe& pipe);
+  bool make_room();
   void sweep();
 
   Loop& loop_;
@@ -61,6 +65,7 @@ class TcpRelay final : FdHandler {
   std::unique_ptr<Listener> listener_;  // Null: accepts no more.
   std::optional<SocketAddress> server_;
   std::unordered_map<Pipe*, std::unique_ptr<Pipe>> pipes_;
+  std::list<Pipe*> open_;     // The one on which nothing has moved for longest first.
   std::vector<Pipe*> ended_;  // Destroyed in a later turn: their own events may be running.
   TimerId sweep_timer_{};
   std::array<char, 64 * limits::kKiB> buffer_{};  // For one receive at a time.

@@ -1,23 +1,16 @@
 #include "net/tls/server_tls.h"
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 #include <variant>
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include "common/files/small_file.h"
 #include "common/limits.h"
-#include "net/loop/socket.h"
 
 namespace pdjob::net {
 namespace {
 
 constexpr size_t kFileBytesMax = limits::kMiB;
 constexpr Duration kLookInterval = std::chrono::seconds(2);
-
-enum class Secrecy { kPublic, kSecret };
 
 Result<std::string> read_pem(const std::string& path, Secrecy secrecy) {
   const auto unusable = [](const std::string& why) {
@@ -26,25 +19,11 @@ Result<std::string> read_pem(const std::string& path, Secrecy secrecy) {
   if (path.empty()) {
     return unusable("is missing");
   }
-  // Not blocking: it may be a pipe.
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat found{};
-  if (!file.valid() || fstat(file.get(), &found) != 0) {
-    return unusable("cannot read " + path + ": " + std::strerror(errno));
+  auto text = read_small_file(path, kFileBytesMax + 1, secrecy);
+  if (!text) {
+    return unusable("cannot read " + path + ": " + text.error().message);
   }
-  if (!S_ISREG(found.st_mode) || static_cast<size_t>(found.st_size) > kFileBytesMax) {
-    return unusable(path + " is not a file of at most 1 MiB");
-  }
-  if (secrecy == Secrecy::kSecret && (found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return unusable(path + ": other users may read it: run `chmod 600 " + path + "`");
-  }
-  std::string text(static_cast<size_t>(found.st_size), '\0');
-  const ssize_t got = ::read(file.get(), text.data(), text.size());
-  if (got < 0) {
-    return unusable("cannot read " + path + ": " + std::strerror(errno));
-  }
-  text.resize(static_cast<size_t>(got));
-  return text;
+  return text->size() > kFileBytesMax ? unusable(path + " has more than 1 MiB") : std::move(text);
 }
 
 using Loaded = std::variant<std::unique_ptr<TlsContext>, CertificateFault>;

@@ -18,7 +18,7 @@
 
 namespace pdjob::net {
 
-// PEM files. The key must be readable for its owner only.
+// PEM files. The key must be secret (common/files/small_file.h).
 struct CertificateFiles {
   std::string certificate;  // With those that lead to its authority, its own first.
   std::string key;

@@ -15,6 +15,9 @@ namespace {
 // Every TLS connection begins with this type of record.
 constexpr char kHandshakeRecord = 0x16;
 
+// More than the records of one receive of an HTTP server.
+constexpr size_t kBytesPerTurn = 160 * limits::kKiB;
+
 constexpr std::string_view kSpeakTls =
     "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 116\r\n"
     "Connection: close\r\n\r\n"
@@ -33,7 +36,7 @@ Status TlsServerStream::watch(FdHandler& handler) {
     return plain_->watch(*this);
   }
   // The edge of what has come already is over.
-  wake(EPOLLIN | EPOLLOUT);
+  wake(EPOLLIN | EPOLLOUT | end_event_);
   return ok();
 }
 
@@ -43,6 +46,7 @@ void TlsServerStream::wake(uint32_t epoll_events) {
   }
   wake_ = loop_.call_at(loop_.now(), [this] {
     wake_ = {};
+    turn_left_ = kBytesPerTurn;
     on_ready(std::exchange(wake_events_, 0));
   });
 }
@@ -52,13 +56,24 @@ void TlsServerStream::on_ready(uint32_t epoll_events) {
   if ((epoll_events & EPOLLOUT) != 0) {
     told |= EPOLLIN;  // Reading may have had to write.
   }
-  handler_->on_ready(told);  // It may destroy this stream.
+  end_event_ |= epoll_events & EPOLLRDHUP;
+  if (handler_ != nullptr) {
+    handler_->on_ready(told);  // It may destroy this stream.
+  }
 }
 
 // --- the wire
 
 ssize_t TlsServerStream::wire_read(std::span<char> to) {
-  const ssize_t got = plain_->read(to);
+  if (std::exchange(turn_, loop_.now()) != loop_.now()) {
+    turn_left_ = kBytesPerTurn;
+  }
+  if (turn_left_ == 0) {
+    wake(EPOLLIN | end_event_);
+    return -EAGAIN;
+  }
+  const ssize_t got = plain_->read(to.first(std::min(to.size(), turn_left_)));
+  turn_left_ -= static_cast<size_t>(std::max<ssize_t>(got, 0));
   if (got <= 0 || first_ != '\0') {
     return got;
   }

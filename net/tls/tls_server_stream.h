@@ -1,6 +1,9 @@
 // TlsServerStream: the acceptor's end of a TLS connection as a Stream, over another Stream. Whoever
 // watches it is called as for a plain one: also for what TLS has read ahead. Loop-bound.
 //
+// One turn of the loop reads a bounded number of the peer's bytes: records may be tiny, and each
+// costs time, whatever it holds. The rest is read in the next turn.
+//
 // write() counts bytes once they are with the stream below, so nothing is left here when all is
 // counted. What it did not count must be offered again, unchanged: a part of it may be in a record
 // already.
@@ -11,6 +14,7 @@
 #include <span>
 #include <string_view>
 
+#include "common/time.h"
 #include "net/loop/loop.h"
 #include "net/loop/stream.h"
 #include "net/tls/tls_session.h"
@@ -57,6 +61,9 @@ class TlsServerStream final : public Stream, FdHandler, TlsWire {
   char first_ = '\0';  // The peer's first byte.
   TimerId wake_{};
   uint32_t wake_events_ = 0;
+  uint32_t end_event_ = 0;  // EPOLLRDHUP, once the stream below has told of its end.
+  Instant turn_{};
+  size_t turn_left_ = 0;  // Bytes that this turn may still read.
 };
 
 }  // namespace pdjob::net

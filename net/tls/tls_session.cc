@@ -21,6 +21,9 @@ constexpr unsigned char kIdentity[] = {'p', 'd', 'j', 'o', 'b', ' ', 'k', 'v'};
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr size_t kRecordBytesKept = 2048;
 constexpr size_t kReadAheadBytes = 4 * kRecordBytes;  // One system call reads several records.
+// Records without data that a peer may send: so many, and one more for each of these bytes of data.
+constexpr uint64_t kIdleRecordsMax = 32;
+constexpr uint64_t kBytesPerIdleRecord = uint64_t{1} << 20;
 // Of TLS 1.2: ephemeral exchange and authenticated encryption only.
 constexpr char kOlderSuites[] = "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL";
 constexpr std::string_view kProtocol = "\x08http/1.1";
@@ -29,8 +32,6 @@ template <class T>
 using Owned = std::unique_ptr<T, void (*)(T*)>;
 
 // --- the wire
-
-TlsWire& wire_of(BIO* bio) { return *static_cast<TlsWire*>(BIO_get_data(bio)); }
 
 // Returns what OpenSSL expects, and sets errno.
 int settle(BIO* bio, ssize_t moved, void (*retry)(BIO*)) {
@@ -44,21 +45,6 @@ int settle(BIO* bio, ssize_t moved, void (*retry)(BIO*)) {
   return -1;
 }
 
-int bio_write(BIO* bio, const char* bytes, int size) {
-  BIO_clear_retry_flags(bio);
-  return settle(bio, wire_of(bio).wire_write({bytes, static_cast<size_t>(size)}),
-                [](BIO* blocked) { BIO_set_retry_write(blocked); });
-}
-
-int bio_read(BIO* bio, char* bytes, int size) {
-  BIO_clear_retry_flags(bio);
-  const ssize_t got = wire_of(bio).wire_read({bytes, static_cast<size_t>(size)});
-  if (got == 0) {
-    BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
-  }
-  return settle(bio, got, [](BIO* blocked) { BIO_set_retry_read(blocked); });
-}
-
 long bio_control(BIO* bio, int what, long /*number*/, void* /*pointer*/) {
   switch (what) {
     case BIO_CTRL_FLUSH:
@@ -68,21 +54,6 @@ long bio_control(BIO* bio, int what, long /*number*/, void* /*pointer*/) {
     default:
       return 0;
   }
-}
-
-BIO* make_bio(TlsWire& wire) {
-  static BIO_METHOD* const method = [] {
-    BIO_METHOD* made = BIO_meth_new(BIO_TYPE_SOURCE_SINK | BIO_get_new_index(), "pdjob wire");
-    BIO_meth_set_write(made, bio_write);
-    BIO_meth_set_read(made, bio_read);
-    BIO_meth_set_ctrl(made, bio_control);
-    return made;
-  }();
-  BIO* bio = BIO_new(method);
-  PDJOB_CHECK(bio != nullptr);
-  BIO_set_data(bio, &wire);
-  BIO_set_init(bio, 1);
-  return bio;
 }
 
 // The last reason of OpenSSL's queue.
@@ -196,6 +167,56 @@ struct TlsCallbacks {
     *session = known ? make_session(stream) : nullptr;
     return 1;
   }
+
+  static int bio_write(BIO* bio, const char* bytes, int size) {
+    BIO_clear_retry_flags(bio);
+    return settle(bio, session_of(bio).wire_.wire_write({bytes, static_cast<size_t>(size)}),
+                  [](BIO* blocked) { BIO_set_retry_write(blocked); });
+  }
+
+  // One call of OpenSSL reads on while records have no data, so a flood ends here.
+  static int bio_read(BIO* bio, char* bytes, int size) {
+    BIO_clear_retry_flags(bio);
+    TlsSession& session = session_of(bio);
+    const ssize_t got = session.is_flooded()
+                            ? -EPROTO
+                            : session.wire_.wire_read({bytes, static_cast<size_t>(size)});
+    if (got == 0) {
+      BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+    }
+    return settle(bio, got, [](BIO* blocked) { BIO_set_retry_read(blocked); });
+  }
+
+  static BIO* make_bio(TlsSession& session) {
+    static BIO_METHOD* const method = [] {
+      BIO_METHOD* made = BIO_meth_new(BIO_TYPE_SOURCE_SINK | BIO_get_new_index(), "pdjob wire");
+      BIO_meth_set_write(made, bio_write);
+      BIO_meth_set_read(made, bio_read);
+      BIO_meth_set_ctrl(made, bio_control);
+      return made;
+    }();
+    BIO* bio = BIO_new(method);
+    PDJOB_CHECK(bio != nullptr);
+    BIO_set_data(bio, &session);
+    BIO_set_init(bio, 1);
+    return bio;
+  }
+
+  static TlsSession& session_of(BIO* bio) { return *static_cast<TlsSession*>(BIO_get_data(bio)); }
+
+  // Called for each message and record of either direction. In TLS 1.3 the type of a record is
+  // inside it, and comes by itself.
+  static void count(int is_sent, int /*version*/, int kind, const void* bytes, size_t size,
+                    SSL* stream, void* session) {
+    const bool is_outer = kind == SSL3_RT_HEADER;
+    if (is_sent != 0 || size == 0 || (!is_outer && kind != SSL3_RT_INNER_CONTENT_TYPE)) {
+      return;
+    }
+    auto& counted = *static_cast<TlsSession*>(session);
+    counted.shaken_ = counted.shaken_ || SSL_is_init_finished(stream) == 1;
+    const bool is_data = *static_cast<const unsigned char*>(bytes) == SSL3_RT_APPLICATION_DATA;
+    counted.idle_records_ += counted.shaken_ && !is_data ? 1 : 0;
+  }
 };
 
 TlsContext::TlsContext() : context_(SSL_CTX_new(TLS_method()), SSL_CTX_free) {
@@ -255,10 +276,14 @@ Result<CertificateFacts> read_certificate(const std::string& text) {
 // --- a session
 
 TlsSession::TlsSession(const TlsContext& context, TlsWire& wire, TlsSide side)
-    : session_(SSL_new(context.context_.get()), SSL_free), bytes_per_key_(context.bytes_per_key_) {
+    : wire_(wire),
+      session_(SSL_new(context.context_.get()), SSL_free),
+      bytes_per_key_(context.bytes_per_key_) {
   PDJOB_CHECK(session_ != nullptr);
-  BIO* bio = make_bio(wire);
+  BIO* bio = TlsCallbacks::make_bio(*this);
   SSL_set_bio(session_.get(), bio, bio);
+  SSL_set_msg_callback(session_.get(), TlsCallbacks::count);
+  SSL_set_msg_callback_arg(session_.get(), this);
   if (side == TlsSide::kInitiator) {
     // An acceptor that answers with a certificate instead of the key is rejected: no authority is
     // trusted.
@@ -298,9 +323,14 @@ ssize_t TlsSession::read(std::span<char> to) {
       return total > 0 ? static_cast<ssize_t>(total) : answer;
     }
     opened_ = true;
+    bytes_read_ += got;
     total += got;
   }
   return static_cast<ssize_t>(total);
+}
+
+bool TlsSession::is_flooded() const {
+  return idle_records_ > kIdleRecordsMax + bytes_read_ / kBytesPerIdleRecord;
 }
 
 bool TlsSession::peer_finished() const {
@@ -362,6 +392,11 @@ std::string TlsSession::channel() const {
 // Returns the result of a failed call.
 int TlsSession::fail(int outcome) {
   const int system_error = errno;
+  if (is_flooded()) {
+    failure_ = "the peer sends too many records without data";
+    trouble_ = Trouble::kCorrupt;
+    return -EPROTO;
+  }
   switch (SSL_get_error(session_.get(), outcome)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:

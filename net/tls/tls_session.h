@@ -3,7 +3,11 @@
 // tls_session.cc alone uses OpenSSL.
 //
 // Writing copies at most one record (16 KiB) at a time. So small pieces share a record, and a
-// blocked record does not depend on the caller's memory. Loop-bound.
+// blocked record does not depend on the caller's memory.
+//
+// After the handshake a peer may send few records without data (new keys, alerts, negotiations):
+// each costs more than data, and nothing above TLS sees them. Beyond that the session fails.
+// Loop-bound.
 #pragma once
 
 #include <array>
@@ -131,13 +135,20 @@ class TlsSession {
   std::string channel() const;
 
  private:
-  int fail(int outcome);
+  friend struct TlsCallbacks;
 
+  int fail(int outcome);
+  bool is_flooded() const;
+
+  TlsWire& wire_;
   std::unique_ptr<ssl_st, void (*)(ssl_st*)> session_;
   const uint64_t bytes_per_key_;
   uint64_t bytes_of_key_ = 0;  // Bytes written under the current key.
   std::vector<char> record_;   // Bytes taken by take(), not yet by the wire.
   bool opened_ = false;
+  bool shaken_ = false;        // Records are counted from now on.
+  uint64_t bytes_read_ = 0;    // Of data.
+  uint64_t idle_records_ = 0;  // Received without data.
   Trouble trouble_ = Trouble::kNone;
   std::string failure_;
 };

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/files/own_files.h"
+
 namespace pdjob::router {
 namespace {
 
@@ -36,6 +38,7 @@ const char* to_string(CallbackStatus status) {
 }
 
 Result<std::unique_ptr<AsyncDatabase>> AsyncDatabase::open(const std::string& file) {
+  PDJOB_TRY_STATUS(make_own_file(file));
   PDJOB_TRY(auto database, Database::open(file, kLayout));
   return std::unique_ptr<AsyncDatabase>(new AsyncDatabase(std::move(database)));
 }

@@ -1,10 +1,11 @@
 #include "router/async/webhook_secret.h"
 
 #include <array>
-#include <fstream>
 #include <utility>
 
 #include <sodium.h>
+
+#include "common/files/small_file.h"
 
 namespace pdjob::router {
 namespace {
@@ -35,13 +36,12 @@ Result<WebhookSecret> WebhookSecret::parse(std::string_view text) {
 }
 
 Result<WebhookSecret> WebhookSecret::read(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text(kFileBytesMax, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.gcount() == 0) {
-    return Error{ErrorCode::kUnavailable, file + ": cannot be read, or is empty"};
+  const auto read = read_small_file(file, kFileBytesMax);
+  if (!read || read->empty()) {
+    return Error{ErrorCode::kUnavailable,
+                 file + ": cannot be read: " + (read ? "it is empty" : read.error().message)};
   }
-  text.resize(static_cast<size_t>(in.gcount()));
+  std::string text = *read;
   text.erase(text.find_last_not_of("\r\n") + 1);
   auto secret = parse(text);
   return secret ? std::move(secret)

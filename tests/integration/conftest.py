@@ -115,12 +115,12 @@ def real_worker(role, folder, *settings):
 class Job(Process):
     """A whole job under the launcher."""
 
-    def __init__(self, config, folder, env=None, settings=()):
+    def __init__(self, config, folder, env=None, settings=(), enter=None):
         self.folder = pathlib.Path(folder)
         self.config = self.folder / "job.yaml"
         self.config.write_text(config)
         flags = [word for setting in settings for word in ("--set", setting)]
-        super().__init__(["pdjob", "--config", str(self.config), *flags], folder, env)
+        super().__init__(["pdjob", "--config", str(self.config), *flags], folder, env, enter)
 
     def status(self):
         """Asks as `pdjob status --json` does, without a process for each question."""

@@ -424,6 +424,7 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
   for (GenerationRequest& generation : generations) {
     const auto index = static_cast<uint32_t>(exchange.prompts.size());
     generation.id = RequestId{next_request_++};
+    generation.group = index == 0 ? generation.id : exchange.prompts.front().generation;
     generation.tenant = asked.tenant;
     if (generation.kv == KvMode::kOffer && generation.two_hop) {
       generation.transfer = {loop_->entropy(), loop_->entropy()};

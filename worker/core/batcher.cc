@@ -24,7 +24,7 @@ std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Eff
   if (free_.size() < sequences) {
     return std::nullopt;
   }
-  Held held{.reads_prompt = request.reads_prompt};
+  Held held{.reads_prompt = request.reads_prompt, .group = group_of(request)};
   // Fetched rows are not kept: the worker that computed them keeps them. Moving them out of the
   // next request's way would cost a decode worker a copy per request.
   // A kept row has no output.
@@ -59,12 +59,15 @@ void Batcher::start_prompt(const RequestArrived& request, const Held& held) {
                 .prompt_tokens = request.prompt_tokens,
                 .prompt_computed = held.there.rows,
                 .max_tokens = request.max_tokens,
-                .reads_prompt = held.reads_prompt};
+                .reads_prompt = held.reads_prompt,
+                .group = held.group == RequestId{} ? request.request : held.group,
+                .turn = request.request};
   for (size_t index = 0; index < held.sequences.size(); ++index) {
     entry.choices[index].sequence = held.sequences[index];
   }
   const bool is_new = requests_.emplace(request.request, std::move(entry)).second;
   PDJOB_CHECK(is_new, request.request);
+  newest_ = std::max(newest_, request.request);
 }
 
 void Batcher::start_decoding(const RequestArrived& request, const Held& held) {
@@ -125,14 +128,23 @@ void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
   }
 }
 
-void Batcher::add_prompt_items(std::vector<BatchItem>& items) const {
+void Batcher::add_prompt_items(std::vector<BatchItem>& items) {
+  turns_.clear();
+  for (const auto& [id, request] : requests_) {
+    turns_.emplace_back(id, &request);
+  }
+  const auto turn = [](const auto& each) { return each.second->turn; };
+  if (!std::ranges::is_sorted(turns_, {}, turn)) {
+    std::ranges::stable_sort(turns_, {}, turn);
+  }
   const auto decoding = static_cast<uint32_t>(items.size());
   const uint32_t chunk =
       decoding == 0 ? std::max(options_.prompt_tokens_per_step, options_.prompt_tokens_alone)
                     : options_.prompt_tokens_per_step;
   uint32_t whole = std::min(chunk, options_.engine.batch_tokens - decoding);
   uint32_t room = whole;
-  for (const auto& [id, request] : requests_) {
+  for (const auto& [id, entry] : turns_) {
+    const Request& request = *entry;
     add_continued_items(id, request, room, items);
     const uint32_t left = request.prompt_tokens - request.prompt_computed;
     if (left > 0 && request.reads_prompt && whole > limits::kReadTokensPerStep) {
@@ -188,12 +200,23 @@ std::vector<Batcher::PromptProgress> Batcher::batch_finished() {
       continue;
     }
     request.prompt_computed += item.count;
+    if (request.prompt_computed == request.prompt_tokens) {
+      end_turn(request.group);
+    }
     progress.push_back({.request = item.request,
                         .sequence = item.sequence,
                         .rows = request.prompt_computed,
                         .complete = request.prompt_computed == request.prompt_tokens});
   }
   return progress;
+}
+
+void Batcher::end_turn(RequestId group) {
+  for (auto& [id, request] : requests_) {
+    if (request.group == group && request.prompt_computed < request.prompt_tokens) {
+      request.turn = RequestId{newest_.value + 1};
+    }
+  }
 }
 
 bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effects) {
@@ -288,6 +311,14 @@ std::vector<RequestId> Batcher::requests_in_batch() const {
     }
   }
   return in_batch;
+}
+
+std::map<RequestId, uint32_t> Batcher::prompts_by_group() const {
+  std::map<RequestId, uint32_t> prompts;
+  for (const auto& [id, request] : requests_) {
+    ++prompts[request.group];
+  }
+  return prompts;
 }
 
 uint64_t Batcher::prompt_tokens_left() const {

@@ -7,16 +7,18 @@
 // without a sequence wait: each takes that of a choice that has ended, which has the prompt's rows.
 // Decoding goes first in every batch, with one token per choice. Prompts fill the rest in order of
 // arrival. So a batch never waits for a prompt, and a prompt is slowed by at most the sequences
-// that decode beside it. A continued choice starts with many tokens and computes them like a
-// prompt. A step with a prompt whose every token is read is small, because each token's output may
-// take as much memory as a row of logits.
-// A sequence that becomes free keeps the rows of its prompt for a later prompt with the same
-// beginning (prompt_cache.h). Pure.
+// that decode beside it. Once a prompt is computed, the other prompts of its client's request go
+// behind those of other requests: each request gets its turn. A continued choice starts with many
+// tokens and computes them like a prompt. A step with a prompt whose every token is read is small,
+// because each token's output may take as much memory as a row of logits. A sequence that becomes
+// free keeps the rows of its prompt for a later prompt with the same beginning (prompt_cache.h).
+// Pure.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "worker/core/prompt_cache.h"
@@ -38,6 +40,7 @@ struct Held {
   std::vector<SequenceId> sequences;  // Of its first choices: sequences_for().
   PromptRows there;                   // The rows already in the first one.
   bool reads_prompt = false;          // RequestArrived::reads_prompt.
+  RequestId group;                    // group_of().
 };
 
 // How many sequences a request with so many choices holds at the same time.
@@ -95,6 +98,8 @@ class Batcher {
   // Rows that hold KV of requests now.
   uint64_t rows_used() const;
   uint32_t requests() const { return static_cast<uint32_t>(requests_.size()); }
+  // How many prompts of each client's request run here.
+  std::map<RequestId, uint32_t> prompts_by_group() const;
 
  private:
   struct Choice {
@@ -115,10 +120,13 @@ class Batcher {
     bool forked = false;  // Every choice has the prompt's rows.
     bool keep_first = false;
     bool reads_prompt = false;
+    RequestId group;
+    RequestId turn;  // Its prompt goes behind those with a lower one. At first its own id.
   };
 
   void add_decoding_items(std::vector<BatchItem>& items) const;
-  void add_prompt_items(std::vector<BatchItem>& items) const;
+  void add_prompt_items(std::vector<BatchItem>& items);
+  void end_turn(RequestId group);
   void add_continued_items(RequestId id, const Request& request, uint32_t& room,
                            std::vector<BatchItem>& items) const;
   // The choice has its first token, and goes on.
@@ -136,7 +144,10 @@ class Batcher {
   const BatcherOptions options_;
   PromptCache free_;
   std::map<RequestId, Request> requests_;  // In order of arrival: ids ascend.
-  std::vector<BatchItem> running_;         // The batch that the engine runs.
+  RequestId newest_;
+  // Used during a call: whose prompts the next batch takes, in turn.
+  std::vector<std::pair<RequestId, const Request*>> turns_;
+  std::vector<BatchItem> running_;  // The batch that the engine runs.
 };
 
 }  // namespace pdjob::worker

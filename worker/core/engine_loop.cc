@@ -85,6 +85,7 @@ void EngineLoop::take(EngineCommand& command) {
             const Prompt prompt = make_prompt(std::move(request.prompt), request.tenant);
             const RequestArrived arrived{
                 .request = request.id,
+                .group = request.group,
                 .prompt_tokens = static_cast<uint32_t>(prompt->tokens.size()),
                 .choices = static_cast<uint32_t>(request.samplers.size()),
                 .max_tokens =

@@ -21,6 +21,7 @@ namespace pdjob::worker {
 // compiled.
 struct GenerationRequest {
   RequestId id;
+  RequestId group;       // RequestArrived::group.
   std::string log_name;  // What its reply and log lines call it: the router's x-request-id.
   std::string tenant;    // The owner; empty if there are no tenants.
   std::vector<Token> prompt;

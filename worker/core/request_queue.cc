@@ -39,6 +39,19 @@ bool RequestQueue::cancel(RequestId request, std::vector<Effect>& effects) {
   return true;
 }
 
+std::vector<const RequestArrived*> RequestQueue::in_turn(
+    const std::map<RequestId, uint32_t>& held) const {
+  std::vector<const RequestArrived*> requests;
+  for (const RequestArrived& request : waiting_) {
+    requests.push_back(&request);
+  }
+  std::ranges::stable_sort(requests, {}, [&held](const RequestArrived* request) {
+    const auto found = held.find(group_of(*request));
+    return found == held.end() ? 0 : found->second;
+  });
+  return requests;
+}
+
 RequestArrived RequestQueue::take(RequestId request) {
   const auto found = find(request);
   PDJOB_CHECK(found != waiting_.end(), request);

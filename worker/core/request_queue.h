@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ class RequestQueue {
   bool empty() const { return waiting_.empty(); }
   // In order of arrival.
   const std::deque<RequestArrived>& waiting() const { return waiting_; }
+  // The same, but those whose client's request holds the fewest sequences come first. `held` has
+  // their number by group_of(). Valid until the queue changes.
+  std::vector<const RequestArrived*> in_turn(const std::map<RequestId, uint32_t>& held) const;
   // Requires: the request waits here.
   RequestArrived take(RequestId request);
   // Does nothing if the request is unknown.

@@ -48,6 +48,8 @@ enum class KvMode {
 
 struct RequestArrived {
   RequestId request;
+  // The first prompt of the same client's request. Default: it has no other prompt.
+  RequestId group = {};
   uint32_t prompt_tokens = 0;  // At least 1.
   uint32_t choices = 1;
   // Per choice. prompt_tokens + max_tokens may exceed the rows of a sequence; generation then ends
@@ -62,6 +64,9 @@ struct RequestArrived {
   bool awaited = false;  // A decode worker has reserved rows and waits.
   bool two_hop = false;  // No decode worker can wait yet: only the reply says where the rows are.
 };
+inline RequestId group_of(const RequestArrived& request) {
+  return request.group == RequestId{} ? request.request : request.group;
+}
 struct RequestCancelled {
   RequestId request;
 };

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "common/exit_code.h"
+#include "common/os/descriptors.h"
 #include "common/parse_number.h"
 #include "net/loop/socket.h"
 
@@ -98,6 +99,7 @@ sigset_t watched_signals() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  restore_descriptor_limit();
   execv(argv.front(), argv.data());
   constexpr char kMessage[] = "pdjob: cannot execute the engine's program\n";
   static_cast<void>(!write(STDERR_FILENO, kMessage, sizeof kMessage - 1));

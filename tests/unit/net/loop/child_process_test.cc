@@ -1,11 +1,14 @@
 #include "net/loop/child_process.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
+#include "common/os/descriptors.h"
 #include "tests/unit/net/loop_test_support.h"
 
 namespace pdjob::net {
@@ -43,6 +46,32 @@ TEST_F(ChildProcessTest, TellsHowItEnded) {
   ASSERT_TRUE(wait_for_exit());
   EXPECT_EQ(how_, "exit code 3");
   EXPECT_EQ(log(), "said\n");
+}
+
+TEST_F(ChildProcessTest, DoesNotGetTheKeyOfOurCaller) {
+  setenv("PDJOB_API_KEY", "of-the-caller", 1);
+  setenv("PDJOB_API_KEYS", "other", 1);
+  const auto child = start(shell("env"));
+  ASSERT_TRUE(wait_for_exit());
+  EXPECT_EQ(log().find("of-the-caller"), std::string::npos);
+  EXPECT_NE(log().find("PDJOB_API_KEYS=other"), std::string::npos);
+  unsetenv("PDJOB_API_KEY");
+  unsetenv("PDJOB_API_KEYS");
+}
+
+// Programs that close every possible descriptor, or use select(), break at a high limit.
+TEST_F(ChildProcessTest, BeginsWithTheLimitOfDescriptorsThatWeBeganWith) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{.rlim_cur = 100, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  raise_descriptor_limit();
+  EXPECT_EQ(descriptor_limit(), before.rlim_max);
+  const auto child = start(shell("ulimit -Sn; ulimit -Hn"));
+  ASSERT_TRUE(wait_for_exit());
+  EXPECT_TRUE(log().starts_with("100\n")) << log();
+  EXPECT_FALSE(log().ends_with("\n100\n")) << log();
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(ChildProcessTest, ASignalReachesTheWholeGroup) {

@@ -79,6 +79,23 @@ TEST_F(TcpRelayTest, PassesBytesBothWaysAndTheEndOfEachDirection) {
   EXPECT_TRUE(run_until(loop_, [&] { return relay_->connections() == 0; }));
 }
 
+TEST_F(TcpRelayTest, AtItsLimitTheConnectionThatStoodStillLongestGivesWay) {
+  open({.connections_max = 2});
+  RawServer server(loop_);
+  relay_->pass_to(server.address());
+  RawClient busy(loop_, relay_->port());
+  const Fd served = server.accept();
+  RawClient silent(loop_, relay_->port());
+  const Fd unused = server.accept();
+  busy.send("ask");
+  EXPECT_EQ(read(served, 3), "ask");
+  RawClient late(loop_, relay_->port());
+  late.send("too");
+  EXPECT_EQ(read(server.accept(), 3), "too");
+  EXPECT_TRUE(silent.wait_for_end());
+  EXPECT_FALSE(busy.ended());
+}
+
 TEST_F(TcpRelayTest, WaitsForAServer) {
   open();
   RawServer server(loop_);

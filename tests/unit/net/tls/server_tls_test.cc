@@ -78,7 +78,7 @@ TEST_F(ServerTlsTest, SaysWhichFileIsAtFaultAndWhy) {
 }
 
 TEST_F(ServerTlsTest, RefusesAKeyThatOthersMayRead) {
-  std::filesystem::permissions(files.key, std::filesystem::perms::group_read,
+  std::filesystem::permissions(files.key, std::filesystem::perms::others_read,
                                std::filesystem::perm_options::add);
   const auto fault = check_certificate(files);
   ASSERT_TRUE(fault);

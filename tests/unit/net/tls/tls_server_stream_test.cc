@@ -275,6 +275,66 @@ TEST_F(TlsServerStreamTest, AnswersNewKeysEvenWhileItCannotWrite) {
   EXPECT_EQ(client->failure(), "");
 }
 
+// Each costs a derivation of keys, and no data ever reaches a limit of HTTP.
+TEST_F(TlsServerStreamTest, AFloodOfNewKeysEndsTheSession) {
+  open();
+  for (int i = 0; i < 1000; ++i) {
+    client->change_keys();
+  }
+  plain->in = client->take();
+  const size_t sent = plain->in.size();
+  tell(EPOLLIN);
+  EXPECT_TRUE(reader->broken);
+  EXPECT_EQ(stream->session().failure(), "the peer sends too many records without data");
+  EXPECT_GT(plain->in.size(), sent / 4) << "what it sends after that is not even read";
+}
+
+TEST_F(TlsServerStreamTest, AFloodOfNewKeysBesideLittleDataEndsTheSession) {
+  open();
+  for (int i = 0; i < 100; ++i) {
+    client->change_keys();
+    client->write("x");
+    plain->in += client->take();
+    tell(EPOLLIN);
+  }
+  EXPECT_TRUE(reader->broken);
+  EXPECT_LT(reader->text.size(), 50U);
+}
+
+TEST_F(TlsServerStreamTest, TakesNewKeysBesideMuchData) {
+  open();
+  const std::string much(100'000, 'x');
+  for (int i = 0; i < 30; ++i) {
+    client->change_keys();
+    client->write(much);
+    plain->in += client->take();
+    tell(EPOLLIN);
+  }
+  EXPECT_FALSE(reader->broken);
+  EXPECT_EQ(reader->text.size(), 30 * much.size());
+}
+
+// One client's records, however many and small, leave room for others in each turn.
+TEST_F(TlsServerStreamTest, ATurnReadsABoundedPartOfWhatHasCome) {
+  open();
+  for (int i = 0; i < 20'000; ++i) {
+    client->write("0123456789");
+  }
+  plain->in = client->take();
+  const size_t sent = plain->in.size();
+  size_t left = 0;
+  loop.call_at(loop.now(), [&] {
+    tell(EPOLLIN | EPOLLRDHUP);
+    tell(EPOLLIN);
+    left = plain->in.size();
+    plain->ended = true;
+  });
+  EXPECT_TRUE(run_until(loop, [&] { return reader->ended; }));
+  EXPECT_GT(left, sent / 2);
+  EXPECT_EQ(reader->text.size(), 200'000U);
+  EXPECT_NE(reader->events & EPOLLRDHUP, 0U);
+}
+
 TEST_F(TlsServerStreamTest, RefusesToNegotiateAgain) {
   begin({.version_max = 0x0303});
   open();

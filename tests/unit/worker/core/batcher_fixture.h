@@ -51,6 +51,12 @@ struct BatcherTest : testing::Test {
                           .max_tokens = max_tokens},
                          take(choices).value());
   }
+  void start_input(uint64_t request, uint64_t group, uint32_t prompt_tokens) {
+    Held held = take(1).value();
+    held.group = RequestId{group};
+    batcher.start_prompt(
+        {.request = RequestId{request}, .prompt_tokens = prompt_tokens, .max_tokens = 1}, held);
+  }
   Words drop(uint64_t request, Batcher::Rows rows = Batcher::Rows::kClear) {
     std::vector<Effect> effects;
     batcher.drop(RequestId{request}, rows, effects);

@@ -30,6 +30,18 @@ TEST_F(BatcherTest, GivesAllChoicesOrNone) {
 
 TEST_F(BatcherTest, NeverTakesBackWhatIsFree) { EXPECT_DEATH(give_back(0), "was_taken"); }
 
+// --- whose turn it is
+
+TEST_F(BatcherTest, AfterAPromptAnotherRequestHasItsTurn) {
+  start_input(1, 1, 6);
+  start_input(2, 1, 6);
+  start(3, 6);
+  EXPECT_EQ(run(), "run s0:r1[0+6]*1 s1:r2[0+2]");
+  start(4, 6);
+  EXPECT_EQ(run(), "run s1:r2[2+2] s2:r3[0+6]*1") << "a request that came later has to wait";
+  EXPECT_EQ(run(), "run s1:r2[4+2]*1 s3:r4[0+6]*1");
+}
+
 // --- prompts whose every token is read
 
 TEST(ReadingBatcher, AStepWithSuchAPromptIsSmallWhateverElseIsInIt) {
