@@ -6,8 +6,8 @@
 
 #include "common/check.h"
 #include "common/limits.h"
-#include "engine/grammar/json_schema.h"
-#include "engine/grammar/pattern.h"
+#include "engine/schema/json_schema.h"
+#include "engine/schema/pattern.h"
 
 using namespace pdjob;
 
