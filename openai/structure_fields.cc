@@ -39,14 +39,18 @@ void read_text_form(const Fields& fields, std::string_view name, SamplingParams&
 
 // A text of GBNF.
 void append_literal(std::string& out, std::string_view text) {
-  static constexpr char kDigits[] = "0123456789abcdef";
+  static constexpr char kHex[] = "0123456789abcdef";
+  static constexpr std::pair<char, char> kEscapes[] = {
+      {'"', '"'}, {'\\', '\\'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}};
   out += '"';
   for (const char sign : text) {
     const auto byte = static_cast<unsigned char>(sign);
-    if (sign == '"' || sign == '\\') {
-      out += {'\\', sign};
+    const auto* const known = std::find_if(std::begin(kEscapes), std::end(kEscapes),
+                                           [sign](const auto& each) { return each.first == sign; });
+    if (known != std::end(kEscapes)) {
+      out += {'\\', known->second};
     } else if (byte < 0x20 || byte == 0x7F) {
-      out += {'\\', 'x', kDigits[byte >> 4U], kDigits[byte & 0xFU]};
+      out += {'\\', 'x', kHex[byte >> 4U], kHex[byte & 0xFU]};
     } else {
       out += sign;
     }

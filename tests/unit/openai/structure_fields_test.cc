@@ -69,7 +69,7 @@ TEST(ParseStructure, TakesTheFormsOfOtherServers) {
   }
   for (const char* fields :
        {R"("guided_choice":["a","b\"\n"])", R"("structured_outputs":{"choice":["a","b\"\n"]})"}) {
-    EXPECT_EQ(of(fields).grammar, R"(root ::= "a" | "b\"\x0a")") << fields;
+    EXPECT_EQ(of(fields).grammar, R"(root ::= "a" | "b\"\n")") << fields;
   }
 }
 
