@@ -26,9 +26,12 @@ struct SamplingParams {
   // Seed of this choice. Draws are keyed by (seed, position), so a continued stream equals an
   // uninterrupted one.
   uint64_t seed = 0;
-  std::string grammar;  // GBNF; empty: free text.
-  std::string
-      json_schema;  // JSON text of a schema, turned into a grammar by the engine; empty: none.
+  // The structure of the output: at most one of these is not empty.
+  std::string grammar;       // GBNF.
+  std::string regex;         // The whole text matches it.
+  std::string json_schema;   // JSON text of a schema.
+  bool schema_exact = true;  // Refuse a schema that cannot be held; otherwise hold what can be.
+  bool structured() const { return !(grammar.empty() && regex.empty() && json_schema.empty()); }
   int32_t logprobs = -1;  // Alternatives to report per token; -1: no logprobs.
   // Logprobs of the distribution that was drawn from, before top-k, top-p and min-p: after logit
   // bias, penalties, grammar and temperature. Otherwise of the model's own distribution.

@@ -46,7 +46,8 @@ inline constexpr size_t kRequestChoicesMax = 4096;  // Over all prompts of a req
 inline constexpr size_t kMessagesMax = 4096;        // In a chat.
 inline constexpr size_t kToolsMax = 128;            // In a chat.
 inline constexpr size_t kToolNameBytesMax = 64;
-inline constexpr size_t kToolDescriptionBytesMax = 4 * kKiB;
+// Parameters and descriptions together: more than any context takes.
+inline constexpr size_t kToolsBytesMax = 4 * kMiB;
 inline constexpr size_t kToolCallIdBytesMax = 256;
 inline constexpr size_t kToolCallsMax = 32;  // In one message.
 inline constexpr size_t kPromptsMax = 2048;  // In a request.
@@ -94,18 +95,24 @@ inline constexpr size_t kEngineLogBytesPerSecond = 32 * kKiB;  // Beyond: lines 
 inline constexpr size_t kEngineLogBurstBytes = 4 * kMiB;
 
 // Structured output (docs/explanation/structured-output.md)
-inline constexpr size_t kGrammarBytesMax = 64 * kKiB;  // A grammar, or a JSON schema.
+inline constexpr size_t kGrammarBytesMax = 64 * kKiB;  // A grammar.
+inline constexpr size_t kSchemaBytesMax = 1 * kMiB;    // A JSON schema, with its annotations.
 inline constexpr size_t kGrammarRulesMax = 2048;
 inline constexpr size_t kGrammarDepthMax = 64;           // Nested groups.
 inline constexpr size_t kGrammarLiteralBytesMax = 4096;  // One quoted text.
 inline constexpr size_t kGrammarNameBytesMax = 128;      // The name of a rule.
 inline constexpr size_t kGrammarRepetitionMax = 2000;    // n of {n}.
 inline constexpr size_t kGrammarWeightMax = 64 * kKiB;   // Bytes, with repetitions written out.
-inline constexpr size_t kPatternBytesMax = 1024;         // `pattern` of a schema.
+inline constexpr size_t kPatternBytesMax = 2048;         // `pattern` of a schema, or a regex.
+// Of a string whose pattern has no bound, if its schema has a maxLength.
+inline constexpr int64_t kPatternLengthMax = 512;
 inline constexpr size_t kPatternDepthMax = 16;
-inline constexpr size_t kPatternWeightMax = 2048;   // Characters, with repetitions written out.
-inline constexpr size_t kSchemaDepthMax = 64;       // Nested brackets.
-inline constexpr size_t kSchemaNodesMax = 1024;     // Schemas inside a schema.
+inline constexpr size_t kPatternWeightMax = 2048;  // Characters, with repetitions written out.
+inline constexpr size_t kSchemaDepthMax = 64;      // Nested brackets.
+inline constexpr size_t kSchemaNodesMax = 2048;    // Schemas inside a schema.
+inline constexpr size_t kSchemaMergesMax = 512;    // Schemas that allOf and its like put together.
+inline constexpr size_t kNotHeldBytesMax = 1 * kKiB;  // Of the header that names such parts.
+inline constexpr size_t kSchemaNotesMax = 16;  // Parts of one schema that are named as not held.
 inline constexpr size_t kSchemaNameBytesMax = 512;  // A property's name.
 // White space in one place of the output; stops a model from indenting for ever.
 inline constexpr int kSchemaWhitespaceMax = 24;
@@ -114,8 +121,9 @@ inline constexpr size_t kSchemaValuesMax = 1024;           // In one enum.
 inline constexpr int64_t kSchemaLengthMax = 100'000;       // minLength and maxLength.
 inline constexpr int64_t kSchemaItemsMax = 10'000;         // minItems and maxItems.
 inline constexpr size_t kSchemaRepetitionMax = 1'000'000;  // Sum of these lengths in one schema.
-inline constexpr double kSchemaNumberMax = 1e9;            // minimum and the like.
-inline constexpr size_t kGrammarCheckedBytesMax = 4 * kGrammarBytesMax;  // After pdjob rewrote it.
+// A number's bound beyond it is drawn in, so that its digits can be followed one by one.
+inline constexpr double kSchemaNumberMax = 1e15;
+inline constexpr size_t kGrammarCheckedBytesMax = 1 * kMiB;     // After pdjob rewrote it.
 inline constexpr size_t kCompiledGrammarBytesMax = 32 * kMiB;   // As the helper returns it.
 inline constexpr size_t kGrammarHelperMemoryMax = 1024 * kMiB;  // Address space.
 inline constexpr size_t kGrammarHelperStackMax = 8 * kMiB;

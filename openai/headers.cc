@@ -52,6 +52,10 @@ constexpr std::array kOfReplies = {
     Fact{header::kDegraded,
          "Why a decode worker computed the prompt itself, without a hand-over: "
          "`no_prefill_worker` or `no_hand_over`."},
+    Fact{
+        header::kNotHeld,
+        "What the output or the arguments of calls were not held to, for schemas without `strict`: "
+        "`tools[0].properties.tags: uniqueItems; tools[2]: not`. At most 1,024 bytes."},
     Fact{header::kCache, "`hit`, `similar` or `miss`, where the response cache is on."},
     Fact{header::kWorker, "The worker that wrote the reply."},
     Fact{header::kKvBytes, "Bytes of KV that moved for the request."},

@@ -31,6 +31,7 @@ inline constexpr std::string_view kDataParallelRank = "x-data-parallel-rank";
 // In replies.
 inline constexpr std::string_view kPrefill = "x-pdjob-prefill";
 inline constexpr std::string_view kDecode = "x-pdjob-decode";
+inline constexpr std::string_view kNotHeld = "x-pdjob-not-held";
 inline constexpr std::string_view kDegraded = "x-pdjob-degraded";
 inline constexpr std::string_view kWorker = "x-pdjob-worker";
 inline constexpr std::string_view kKvBytes = "x-pdjob-kv-bytes";

@@ -13,6 +13,7 @@
 #include "openai/openai_prompt.h"
 #include "openai/openai_sampling.h"
 #include "openai/sglang_request.h"
+#include "openai/structure_fields.h"
 #include "openai/tokens_request.h"
 
 namespace pdjob::openai {
@@ -25,8 +26,8 @@ namespace dom = simdjson::dom;
 void refuse_unsupported(const Fields& fields, ApiKind kind) {
   static constexpr const char* kUnsupported[] = {
       // clang-format off
-      "audio", "bad_words", "chat_template", "documents", "guided_choice", "guided_regex",
-      "logits_processors", "prompt_embeds", "prompt_logprobs", "structural_tag", "suffix",
+      "audio", "bad_words", "chat_template", "documents",
+      "logits_processors", "prompt_embeds", "prompt_logprobs", "suffix",
       "truncate_prompt_tokens", "use_beam_search", "web_search_options",
       // clang-format on
   };
@@ -91,37 +92,6 @@ void read_logprobs(const Fields& fields, ApiRequest& request) {
 void read_sampling(const Fields& fields, ApiRequest& request) {
   read_draw(fields, {}, request);
   read_logprobs(fields, request);
-}
-
-// --- Structured output
-
-void read_response_format(const Fields& fields, SamplingParams& sampling) {
-  const auto format = fields.object("response_format");
-  if (!format) {
-    return;
-  }
-  std::string type;
-  format->text("type", type);
-  if (type == "json_object") {
-    set_structure(*format, "type", sampling, &SamplingParams::json_schema, kAnyJsonObject);
-  } else if (type == "json_schema") {
-    const auto schema = format->object("json_schema");
-    if (!schema || !schema->find("schema")) {
-      return format->wrong("json_schema.schema", "is missing");
-    }
-    bool strict = false;  // The output always follows the schema; only the type is checked.
-    schema->boolean("strict", strict);
-    read_schema(*schema, "schema", sampling);
-  } else if (type != "text") {
-    format->wrong("type", "must be one of text, json_object, json_schema, got " + excerpt(type));
-  }
-}
-
-void read_structure(const Fields& fields, SamplingParams& sampling) {
-  read_response_format(fields, sampling);
-  read_schema(fields, "guided_json", sampling);
-  read_grammar(fields, "guided_grammar", sampling);
-  read_structured_outputs(fields, sampling);
 }
 
 // --- The rest
@@ -290,7 +260,7 @@ void read_openai_request(const Fields& fields, ApiRequest& request) {
   read_choices(fields, request);
   read_reply_form(fields, request);
   read_sampling(fields, request);
-  read_structure(fields, request.sampling);
+  read_structure(fields, request);
   read_stop(fields, request.stop);
   fields.boolean("include_stop_str_in_output", request.stop.include_stop_string);
   read_length(fields, request);

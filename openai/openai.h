@@ -92,6 +92,7 @@ struct ApiTool {
   std::string name;
   std::string description;
   std::string parameters;  // The JSON schema of its arguments, an object.
+  bool strict = false;     // Refuse parameters that cannot be held; otherwise hold what can be.
 };
 
 // Tokens [start, end) of a choice's output were made with weights of this version.

@@ -75,9 +75,11 @@ void read_parameters(const Fields& function, std::string& out) {
     out = kNoParameters;
     return;
   }
+  // It may say that it is an object in many ways; the engine holds it to one.
   std::string_view type;
-  if (!parameters->is_object() || (*parameters)["type"].get(type) != simdjson::SUCCESS ||
-      type != "object") {
+  const bool typed =
+      parameters->is_object() && (*parameters)["type"].get(type) == simdjson::SUCCESS;
+  if (!parameters->is_object() || (typed && type != "object")) {
     return function.wrong("parameters", "must be a JSON schema of type \"object\"");
   }
   out = simdjson::minify(*parameters);
@@ -90,13 +92,7 @@ void read_tool(const std::optional<Fields>& function, ApiRequest& request) {
   ApiTool tool;
   read_tool_name(*function, tool.name);
   function->text("description", tool.description);
-  if (tool.description.size() > limits::kToolDescriptionBytesMax) {
-    function->wrong("description", "must have at most " +
-                                       std::to_string(limits::kToolDescriptionBytesMax) +
-                                       " bytes, got " + std::to_string(tool.description.size()));
-  }
-  bool strict = false;  // Arguments always follow the schema; only the type is checked.
-  function->boolean("strict", strict);
+  function->boolean("strict", tool.strict);
   read_parameters(*function, tool.parameters);
   if (std::ranges::find(request.tools, tool.name, &ApiTool::name) != request.tools.end()) {
     function->wrong("name", "must differ from the other tools' names, got " + excerpt(tool.name));
@@ -250,15 +246,16 @@ void read_tools(const Fields& fields, ApiRequest& request) {
   }
   size_t bytes = 0;
   for (const ApiTool& tool : request.tools) {
-    bytes += tool.parameters.size();
+    bytes += tool.parameters.size() + tool.description.size();
   }
-  if (bytes > limits::kGrammarBytesMax) {
-    fields.wrong("tools", "must have parameters of at most " +
-                              std::to_string(limits::kGrammarBytesMax) + " bytes together, got " +
+  if (bytes > limits::kToolsBytesMax) {
+    fields.wrong("tools", "must have descriptions and parameters of at most " +
+                              std::to_string(limits::kToolsBytesMax) + " bytes together, got " +
                               std::to_string(bytes));
   }
-  if (!request.tools.empty() &&
-      !(request.sampling.json_schema.empty() && request.sampling.grammar.empty())) {
+  // A JSON schema is the form of an answer without a call.
+  if (!request.tools.empty() && request.sampling.structured() &&
+      request.sampling.json_schema.empty()) {
     fields.wrong("tools", "must not be given: another field structures the output already");
   }
   if (!refused && !request.legacy_functions) {

@@ -100,59 +100,6 @@ void read_max_tokens(const Fields& fields, const char* name, int64_t least, ApiR
   request.stop.max_tokens = request.fills_context ? 0 : static_cast<int32_t>(tokens);
 }
 
-void set_structure(const Fields& fields, std::string_view name, SamplingParams& sampling,
-                   std::string SamplingParams::* form, std::string text) {
-  if (!sampling.json_schema.empty() || !sampling.grammar.empty()) {
-    return fields.wrong(name, "must not be given: another field structures the output already");
-  }
-  if (text.empty() || text.size() > limits::kGrammarBytesMax) {
-    return fields.wrong(name, "must have 1 to " + std::to_string(limits::kGrammarBytesMax) +
-                                  " bytes, got " + std::to_string(text.size()));
-  }
-  sampling.*form = std::move(text);
-}
-
-void read_schema(const Fields& fields, std::string_view name, SamplingParams& sampling) {
-  const auto value = fields.find(name);
-  if (!value) {
-    return;
-  }
-  std::string schema;
-  if (value->is_string()) {
-    fields.text(name, schema);
-  } else if (value->is_object() || value->is_bool()) {
-    schema = simdjson::minify(*value);
-  } else {
-    return must_be(fields.problem(), fields.param(name), "a JSON schema", *value);
-  }
-  set_structure(fields, name, sampling, &SamplingParams::json_schema, std::move(schema));
-}
-
-void read_grammar(const Fields& fields, std::string_view name, SamplingParams& sampling) {
-  if (fields.find(name)) {
-    std::string grammar;
-    fields.text(name, grammar);
-    set_structure(fields, name, sampling, &SamplingParams::grammar, std::move(grammar));
-  }
-}
-
-void read_structured_outputs(const Fields& fields, SamplingParams& sampling) {
-  const auto outputs = fields.object("structured_outputs");
-  if (!outputs) {
-    return;
-  }
-  for (const char* name : {"regex", "choice", "structural_tag"}) {
-    outputs->unsupported(name);
-  }
-  bool any_object = false;
-  outputs->boolean("json_object", any_object);
-  if (any_object) {
-    set_structure(*outputs, "json_object", sampling, &SamplingParams::json_schema, kAnyJsonObject);
-  }
-  read_schema(*outputs, "json", sampling);
-  read_grammar(*outputs, "grammar", sampling);
-}
-
 void refuse_all(const Fields& fields, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     fields.unsupported(name);

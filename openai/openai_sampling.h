@@ -1,4 +1,4 @@
-// The fields about sampling, structure and stops that all forms of a request share. Pure.
+// The fields about sampling and stops that all forms of a request share. Pure.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +31,6 @@ void read_min_tokens(const Fields& fields, const char* name, const char* limit,
                      ApiRequest& request);
 // Reads stop, stop_token_ids and skip_special_tokens.
 void read_stop(const Fields& fields, StopParams& stop);
-
-// A generation has at most one structure, whichever field it comes from.
-void set_structure(const Fields& fields, std::string_view name, SamplingParams& sampling,
-                   std::string SamplingParams::* form, std::string text);
-// A schema is JSON or a string of JSON.
-void read_schema(const Fields& fields, std::string_view name, SamplingParams& sampling);
-void read_grammar(const Fields& fields, std::string_view name, SamplingParams& sampling);
-// vLLM's structured_outputs.
-void read_structured_outputs(const Fields& fields, SamplingParams& sampling);
-inline constexpr const char* kAnyJsonObject = R"({"type":"object"})";
 
 // Refuses fields that would change the reply, and that pdjob lacks.
 void refuse_all(const Fields& fields, std::initializer_list<const char*> names);

@@ -5,6 +5,7 @@
 #include "common/limits.h"
 #include "openai/openai_prompt.h"
 #include "openai/openai_sampling.h"
+#include "openai/structure_fields.h"
 
 namespace pdjob::openai {
 namespace {
@@ -92,7 +93,8 @@ void read_sglang_sampling(const Fields& params, ApiRequest& request) {
   read_choice_count(params, request);
   read_schema(params, "json_schema", sampling);
   read_grammar(params, "ebnf", sampling);
-  refuse_all(params, {"regex", "stop_regex", "structural_tag"});
+  read_regex(params, "regex", sampling);
+  refuse_all(params, {"stop_regex", "structural_tag"});
 }
 
 // Each event of the stream repeats all logprobs.

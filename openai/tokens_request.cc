@@ -5,6 +5,7 @@
 #include "common/limits.h"
 #include "openai/openai_prompt.h"
 #include "openai/openai_sampling.h"
+#include "openai/structure_fields.h"
 
 namespace pdjob::openai {
 namespace {

@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include <xgrammar/compiler.h>
 
@@ -11,9 +12,11 @@
 #include "engine/grammar/compiled_bytes.h"
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/grammar_tokens.h"
-#include "engine/grammar/json_schema.h"
 #include "engine/grammar/library_log.h"
 #include "engine/grammar/tool_calls.h"
+#include "engine/schema/json_schema.h"
+#include "engine/schema/not_held.h"
+#include "engine/schema/pattern.h"
 
 namespace pdjob::engine {
 namespace {
@@ -32,32 +35,59 @@ Error bad_grammar(const std::string& what) {
   return {ErrorCode::kInvalidArgument, message};
 }
 
+Result<std::string> check_regex(std::string_view text) {
+  auto translated = translate_regex(text);
+  if (!translated) {
+    return Error{translated.error().code, "the regular expression " + translated.error().message};
+  }
+  return translated;
+}
+
 }  // namespace
 
-Result<std::string> check_structure(StructureKind kind, std::string_view text) {
-  if (kind == StructureKind::kSchema) {
-    PDJOB_TRY(std::string schema, normalise_json_schema(text));
-    if (schema.size() > limits::kGrammarCheckedBytesMax) {
-      return Error{ErrorCode::kInvalidArgument, "the JSON schema is too long"};
+Result<CheckedStructure> check_structure(StructureKind kind, std::string_view text) {
+  CheckedStructure checked;
+  NotHeld not_held;
+  switch (kind) {
+    case StructureKind::kSchema:
+    case StructureKind::kOpenSchema: {
+      PDJOB_TRY(ReadSchema read,
+                normalise_json_schema(text, {.exact = kind == StructureKind::kSchema}));
+      checked.text = std::move(read.text);
+      not_held.add("schema", read.not_held);
+      break;
     }
-    return schema;
+    case StructureKind::kToolCalls: {
+      PDJOB_TRY(checked.text, check_tool_calls(text, not_held));
+      break;
+    }
+    case StructureKind::kRegex: {
+      PDJOB_TRY(checked.text, check_regex(text));
+      break;
+    }
+    case StructureKind::kGrammar:
+      PDJOB_TRY_STATUS(check_gbnf(text));
+      checked.text = text;
   }
-  if (kind == StructureKind::kToolCalls) {
-    return check_tool_calls(text);
+  if (checked.text.size() > limits::kGrammarCheckedBytesMax) {
+    return Error{ErrorCode::kInvalidArgument, "the grammar or JSON schema is too long"};
   }
-  PDJOB_TRY_STATUS(check_gbnf(text));
-  return std::string(text);
+  checked.not_held = not_held.line();
+  return checked;
 }
 
 struct GrammarCompiler::State {
   xgrammar::CompiledGrammar compile(StructureKind kind, const std::string& checked) {
     switch (kind) {
       case StructureKind::kSchema:
+      case StructureKind::kOpenSchema:
         return compiler.CompileJSONSchema(checked, /*any_whitespace=*/true, /*indent=*/std::nullopt,
                                           /*separators=*/std::nullopt, /*strict_mode=*/true,
                                           limits::kSchemaWhitespaceMax);
       case StructureKind::kToolCalls:
         return compiler.CompileStructuralTag(checked);
+      case StructureKind::kRegex:
+        return compiler.CompileRegex(checked);
       case StructureKind::kGrammar:
         break;
     }

@@ -8,11 +8,13 @@
 // Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/result.h"
+#include "engine/schema/not_held.h"
 
 namespace pdjob::engine {
 
@@ -28,18 +30,23 @@ struct ToolCallRules {
     std::string place;       // Its schema's field in the request, for errors.
     std::string name;        // Of letters, digits, "_" and "-".
     std::string parameters;  // The JSON schema of its arguments.
+    bool exact = true;       // Refuse parameters that cannot be held; otherwise hold what can be.
   };
   bool must = false;     // It begins with a call. Otherwise it is free text until a call opens.
   bool several = false;  // It may go on with further calls.
-  std::vector<Tool> tools;
+  std::vector<Tool> tools = {};
+  // Without a call, the text is JSON of this schema. Its place is response_format.
+  std::optional<std::string> answer = std::nullopt;
+  bool answer_exact = true;
 };
 
 // As the text of a structure, and back. read_tool_calls() fails with kCorrupt on other bytes.
 std::string write_tool_calls(const ToolCallRules& rules);
 Result<ToolCallRules> read_tool_calls(std::string_view bytes);
 
-// Returns the text for the compiler. Every schema is normalised by normalise_json_schema(). Fails
-// with kInvalidArgument; the message begins with the place of the wrong schema.
-Result<std::string> check_tool_calls(std::string_view bytes);
+// Returns the text for the compiler, and adds what is not held. Every schema is normalised by
+// normalise_json_schema(). Fails with kInvalidArgument; the message begins with the place of the
+// wrong schema.
+Result<std::string> check_tool_calls(std::string_view bytes, NotHeld& not_held);
 
 }  // namespace pdjob::engine

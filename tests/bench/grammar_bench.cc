@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
     std::ifstream file(argv[i]);
     const std::string schema{std::istreambuf_iterator<char>(file), {}};
     const double begun = now();
-    const std::string checked = require(check_structure(StructureKind::kSchema, schema));
+    const std::string checked = require(check_structure(StructureKind::kSchema, schema)).text;
     const double compiling = now();
     const std::string text = require(compiler.compile(StructureKind::kSchema, checked));
     const double reading = now();

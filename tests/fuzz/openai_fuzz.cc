@@ -32,6 +32,7 @@ void check_request(const openai::ApiRequest& request) {
   const size_t prompts = request.prompts.size() + request.token_prompts.size();
   PDJOB_CHECK(request.rids.empty() || request.rids.size() == prompts);
   PDJOB_CHECK(request.sampling.grammar.empty() || request.sampling.json_schema.empty());
+  PDJOB_CHECK(request.sampling.regex.empty() || request.sampling.json_schema.empty());
 }
 
 }  // namespace

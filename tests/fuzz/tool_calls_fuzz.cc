@@ -56,7 +56,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   PDJOB_CHECK(bytes <= size);
   PDJOB_CHECK(text.find(engine::kCallOpen) != std::string_view::npos || whole.content == text);
-  if (const auto checked = engine::check_tool_calls(text); !checked) {
+  engine::NotHeld not_held;
+  if (const auto checked = engine::check_tool_calls(text, not_held); !checked) {
     PDJOB_CHECK(!checked.error().message.empty());
   }
   return 0;

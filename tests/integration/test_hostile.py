@@ -137,7 +137,7 @@ def what_must_hold(fort):
 # ---- Structured output
 
 def schema(value):
-    return {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": value}}}
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": value, "strict": True}}}
 
 
 def doubling(levels):

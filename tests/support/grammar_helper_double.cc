@@ -1,9 +1,11 @@
 // Replaces `pdjob compile-grammar`. With "real" it is the real one. Otherwise it attacks its
 // worker, as a broken library or one under a client's control could.
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "worker/grammar/grammar_helper.h"
@@ -23,6 +25,12 @@ void say(int channel, pdjob::worker::HelperWord word, uint32_t size, const std::
   }
 }
 
+// True for the process that makes the file.
+bool is_first_of_all(const char* file) {
+  const int made = open(file, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  return made >= 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -40,7 +48,12 @@ int main(int argc, char** argv) {
   for (bool first = true; read(channel, buffer, sizeof buffer) > 0; first = false) {
     if (mode == "crash" || (mode == "crash later" && !first)) {
       std::abort();
-    } else if (mode == "crash later") {
+    } else if (mode == "killed" || (mode == "killed once" && is_first_of_all(argv[2]))) {
+      raise(SIGKILL);
+    } else if (mode == "answer, then SIGXCPU") {
+      say(channel, HelperWord::kRefused, 5, "seen");
+      raise(SIGXCPU);
+    } else if (mode == "crash later" || mode == "killed once") {
       say(channel, HelperWord::kRefused, 5, "seen");
     } else if (mode == "lie") {
       say(channel, HelperWord::kCompiled, 5, "none");

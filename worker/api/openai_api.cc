@@ -305,19 +305,14 @@ void OpenaiApi::generate(const Asked& asked, openai::ApiRequest request) {
     return refuse(asked.http, *wrong);
   }
   const bool tools = !request.tools.empty();
-  const bool schema = !request.sampling.json_schema.empty();
-  if (!tools && !schema && request.sampling.grammar.empty()) {
-    return prepare(asked, std::move(request), nullptr);
+  if (!tools && !request.sampling.structured()) {
+    return prepare(asked, std::move(request), {});
   }
   // A prefill worker does not apply the grammar, but refuses at once any that the decode worker
   // would refuse.
   const bool offered = request.kv_transfer && request.kv_transfer->do_remote_decode;
-  const std::string text =
-      tools ? tool_structure(request)
-            : std::exchange(schema ? request.sampling.json_schema : request.sampling.grammar,
-                            std::string());
-  const auto other = schema ? engine::StructureKind::kSchema : engine::StructureKind::kGrammar;
-  grammars_->find(tools ? engine::StructureKind::kToolCalls : other, text,
+  const Structure structure = take_structure(request);
+  grammars_->find(structure.kind, structure.text,
                   offered ? StructureDepth::kChecked : StructureDepth::kCompiled,
                   [this, asked, tools,
                    request = std::move(request)](const Result<GrammarThread::Compiled>& grammar) {
@@ -331,12 +326,14 @@ void OpenaiApi::generate(const Asked& asked, openai::ApiRequest request) {
                       }
                       return refuse(asked.http, error);
                     }
-                    prepare(asked, request, *grammar);
+                    Asked held = asked;
+                    held.not_held = grammar->not_held;
+                    prepare(held, request, grammar->grammar);
                   });
 }
 
 void OpenaiApi::prepare(const Asked& asked, openai::ApiRequest request,
-                        GrammarThread::Compiled grammar) {
+                        std::shared_ptr<const engine::CompiledGrammar> grammar) {
   const size_t choices = GenerationMaker::prompts(request) * request.choices;
   const bool small = is_short(asked.bytes) && choices <= limits::kPreparedAtOnceChoicesMax;
   prepare(
@@ -421,6 +418,9 @@ void OpenaiApi::start(const Asked& asked, PreparedRequest prepared) {
       .tells = request.stream && asked.created,
       .headers = {{std::string(openai::header::kWorker), options_.name}},
       .arrived = loop_->now()};
+  if (!asked.not_held.empty()) {
+    exchange.headers.emplace_back(openai::header::kNotHeld, asked.not_held);
+  }
   for (GenerationRequest& generation : generations) {
     const auto index = static_cast<uint32_t>(exchange.prompts.size());
     generation.id = RequestId{next_request_++};

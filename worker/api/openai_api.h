@@ -178,7 +178,8 @@ class OpenaiApi final : public net::HttpHandler {
     std::string tenant;  // The owner, as the router says; empty if there are no tenants.
     // Set by a router that may continue the stream at another worker.
     std::optional<int64_t> created;
-    size_t bytes = 0;  // Size of its body.
+    size_t bytes = 0;           // Size of its body.
+    std::string not_held = {};  // x-pdjob-not-held.
   };
 
   void on_generate(net::ExchangeId id, openai::ApiKind kind, net::HttpRequest& request);
@@ -189,7 +190,8 @@ class OpenaiApi final : public net::HttpHandler {
   // generate() first compiles the output's grammar or schema, or only checks it if the prompt is
   // only offered.
   void generate(const Asked& asked, openai::ApiRequest request);
-  void prepare(const Asked& asked, openai::ApiRequest request, GrammarThread::Compiled grammar);
+  void prepare(const Asked& asked, openai::ApiRequest request,
+               std::shared_ptr<const engine::CompiledGrammar> grammar);
   // Small work runs at once; large work takes turns on the thread "prepare".
   enum class Size { kSmall, kLarge };
   void prepare(net::ExchangeId id, size_t bytes, Size size, std::unique_ptr<Preparation> work);

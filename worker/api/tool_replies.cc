@@ -11,9 +11,7 @@ namespace {
 
 constexpr size_t kIdDigits = 24;
 
-}  // namespace
-
-std::string tool_structure(const openai::ApiRequest& request) {
+std::string tool_structure(openai::ApiRequest& request) {
   engine::ToolCallRules rules{.must = request.must_call_tool,
                               .several = request.parallel_tool_calls};
   const std::vector<size_t>& callable = request.callable_tools;
@@ -25,10 +23,32 @@ std::string tool_structure(const openai::ApiRequest& request) {
                                           ? "functions" + number + ".parameters"
                                           : "tools" + number + ".function.parameters",
                              .name = tool.name,
-                             .parameters = tool.parameters});
+                             .parameters = tool.parameters,
+                             .exact = tool.strict});
     }
   }
+  if (!request.sampling.json_schema.empty()) {
+    rules.answer = std::exchange(request.sampling.json_schema, {});
+    rules.answer_exact = request.sampling.schema_exact;
+  }
   return engine::write_tool_calls(rules);
+}
+
+}  // namespace
+
+Structure take_structure(openai::ApiRequest& request) {
+  using engine::StructureKind;
+  SamplingParams& sampling = request.sampling;
+  if (!request.tools.empty()) {
+    return {StructureKind::kToolCalls, tool_structure(request)};
+  }
+  if (!sampling.json_schema.empty()) {
+    return {sampling.schema_exact ? StructureKind::kSchema : StructureKind::kOpenSchema,
+            std::exchange(sampling.json_schema, {})};
+  }
+  return sampling.regex.empty()
+             ? Structure{StructureKind::kGrammar, std::exchange(sampling.grammar, {})}
+             : Structure{StructureKind::kRegex, std::exchange(sampling.regex, {})};
 }
 
 std::string call_seed(std::string_view reply_id, int64_t created,

@@ -8,14 +8,20 @@
 #include <vector>
 
 #include "common/generation.h"
+#include "engine/grammar/grammar_compiler.h"
 #include "engine/tool_call_reader.h"
 #include "openai/openai.h"
 #include "openai/openai_reply.h"
 
 namespace pdjob::worker {
 
-// The structure (StructureKind::kToolCalls) of the request's output. Requires: it has tools.
-std::string tool_structure(const openai::ApiRequest& request);
+struct Structure {
+  engine::StructureKind kind{};
+  std::string text;
+};
+// The structure of the request's output, which the request then no longer has. Requires: it has
+// tools, or its sampling is structured.
+Structure take_structure(openai::ApiRequest& request);
 
 // What the ids of a request's calls are made of. The same for a worker that continues the request,
 // so that a client never sees two ids of one call.

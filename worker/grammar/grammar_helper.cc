@@ -145,6 +145,8 @@ engine::StructureKind kind_of(HelperWord word) {
       return engine::StructureKind::kSchema;
     case HelperWord::kToolCalls:
       return engine::StructureKind::kToolCalls;
+    case HelperWord::kRegex:
+      return engine::StructureKind::kRegex;
     default:
       return engine::StructureKind::kGrammar;
   }

@@ -5,8 +5,8 @@
 // - If it ends, for any reason, one grammar fails.
 //
 // Frames in both directions: the size of the rest (4 bytes), one HelperWord byte, text. The helper
-// first sends kReady. Then it answers each kGrammar, kSchema or kToolCalls with kCompiled or
-// kRefused.
+// first sends kReady. Then it answers each kGrammar, kSchema, kToolCalls or kRegex with kCompiled
+// or kRefused.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ enum class HelperWord : uint8_t {
   kReady = 2,
   kCompiled = 3,
   kRefused = 4,
-  kToolCalls = 5
+  kToolCalls = 5,
+  kRegex = 6
 };
 inline constexpr size_t kHelperHeadBytes = sizeof(uint32_t);
 

@@ -37,12 +37,26 @@ Error takes_too_much() {
           "the grammar or JSON schema takes too much time or memory to compile"};
 }
 
+// Says nothing about the grammar, so it must not be kept as a refusal.
+Error killed() {
+  return {ErrorCode::kOverloaded, "the process that compiles grammars was killed: try again"};
+}
+
+// Nothing that a grammar makes the child do ends it by these.
+bool ended_from_outside(const net::ChildExit& exit) {
+  return exit.signal == SIGKILL || exit.signal == SIGTERM || exit.signal == SIGINT ||
+         exit.signal == SIGHUP || exit.signal == SIGQUIT;
+}
+
 HelperWord word_of(engine::StructureKind kind) {
   switch (kind) {
     case engine::StructureKind::kSchema:
+    case engine::StructureKind::kOpenSchema:
       return HelperWord::kSchema;
     case engine::StructureKind::kToolCalls:
       return HelperWord::kToolCalls;
+    case engine::StructureKind::kRegex:
+      return HelperWord::kRegex;
     case engine::StructureKind::kGrammar:
       break;
   }
@@ -80,6 +94,7 @@ void GrammarProcess::advance() {
     }
   }
   running_ = true;
+  ++begun_;
   deadline_ = loop_.call_at(loop_.now() + program_.deadline, [this] {
     deadline_.reset();
     lose_child("no answer in time",
@@ -103,6 +118,7 @@ Status GrammarProcess::start() {
   std::vector<std::string> arguments = program_.arguments;
   arguments.push_back(std::to_string(theirs.get()));
   arguments.push_back(std::to_string(vocabulary_.get()));
+  ++children_;
   PDJOB_TRY(child_,
             net::ChildProcess::start(loop_,
                                      {.program = program_.path,
@@ -186,23 +202,33 @@ void GrammarProcess::take_frame(char word, std::string text) {
   if (!ready_ || !running_ || (!compiled && word != static_cast<char>(HelperWord::kRefused))) {
     return lose_child("its answer is none", takes_too_much());
   }
-  answered_ = true;
   answer(compiled ? Result<std::string>(std::move(text))
                   : Error{ErrorCode::kInvalidArgument, std::move(text)});
 }
 
 void GrammarProcess::on_exit(const net::ChildExit& exit) {
+  const uint64_t child = children_;
+  const uint64_t job = begun_;
   // Its answer may be on its way before its death.
   if (channel_.valid() && read_more()) {
     take_frames();
   }
-  // SIGXCPU: its CPU time is that of this grammar alone.
-  if (!answered_ || !running_ || exit.signal == SIGXCPU) {
+  if (child != children_) {
+    return;  // What it wrote was no answer, and another one has its place.
+  }
+  if (!ready_ || !running_) {
     return lose_child(exit.how, takes_too_much());
   }
-  // It may have died before it saw this grammar. A new child has seen no other.
+  // A grammar that began after the last answer was never seen by this child.
+  const bool seen = job == begun_;
+  const bool ended_it = exit.signal == SIGXCPU;  // Its CPU time is that of one grammar alone.
+  if (seen && (ended_it || jobs_.front().tried)) {
+    return lose_child(exit.how, ended_from_outside(exit) ? killed() : takes_too_much());
+  }
+  // Its death may have another cause. A new child has seen no other grammar.
   log::warn("the grammar helper ended (" + exit.how + "): another one compiles grammar " +
             jobs_.front().digest);
+  jobs_.front().tried = seen;
   forget_child();
   end_job();
   advance();
@@ -215,7 +241,6 @@ void GrammarProcess::forget_child() {
   channel_.reset();
   child_.reset();
   ready_ = false;
-  answered_ = false;
   unsent_.clear();
   received_.clear();
 }

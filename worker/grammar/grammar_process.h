@@ -31,9 +31,10 @@ struct GrammarJob {
   engine::StructureKind kind{};
   std::string checked;  // The result of check_structure().
   std::string digest;   // Its name in logs.
-  // Called with the compiled text, or with an error. If the grammar was refused, or ended the
-  // child: kInvalidArgument. If the deadline passed: kOverloaded. If the child cannot be started:
-  // kInternal.
+  bool tried = false;   // A child died at it.
+  // Called with the compiled text, or with an error. If the grammar was refused, or ended
+  // two children: kInvalidArgument. If the deadline passed, or children were killed: kOverloaded.
+  // If the child cannot be started: kInternal.
   std::function<void(Result<std::string>)> then;
 };
 
@@ -69,8 +70,9 @@ class GrammarProcess final : net::FdHandler {
   std::unique_ptr<net::ChildProcess> child_;
   net::Fd channel_;
   bool ready_ = false;     // The child has sent kReady.
-  bool answered_ = false;  // The child has compiled or refused another grammar before.
   bool running_ = false;   // The child has the first of jobs_.
+  uint64_t children_ = 0;  // Started so far.
+  uint64_t begun_ = 0;     // Jobs that a child was to do, so far.
   std::optional<net::TimerId> deadline_;
   std::deque<GrammarJob> jobs_;
   std::string unsent_;

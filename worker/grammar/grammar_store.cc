@@ -53,7 +53,7 @@ void GrammarStore::take(const std::string& key, const Result<GrammarThread::Comp
 }
 
 void GrammarStore::keep(const std::string& key, const Result<GrammarThread::Compiled>& result) {
-  const size_t bytes = kEntryBytes + (result && *result ? (*result)->bytes() : 0);
+  const size_t bytes = kEntryBytes + (result && result->grammar ? result->grammar->bytes() : 0);
   kept_.push_front({.key = key, .result = result, .bytes = bytes});
   by_key_[key] = kept_.begin();
   bytes_ += bytes;

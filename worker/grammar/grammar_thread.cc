@@ -41,7 +41,7 @@ void GrammarThread::work(engine::StructureKind kind, const std::string& text, St
     return answer(then, checked.error());
   }
   if (depth == StructureDepth::kChecked) {
-    return answer(then, Compiled());
+    return answer(then, Compiled{.grammar = nullptr, .not_held = std::move(checked->not_held)});
   }
   if (!process_) {
     const engine::TokenPieces pieces = engine::grammar_pieces(vocabulary_);
@@ -49,14 +49,21 @@ void GrammarThread::work(engine::StructureKind kind, const std::string& text, St
     process_.emplace(*own_loop_, program_, pieces);
   }
   process_->submit({.kind = kind,
-                    .checked = std::move(*checked),
+                    .checked = std::move(checked->text),
                     .digest = digest,
-                    .then = [this, then](Result<std::string> compiled) {
-                      if (!compiled) {
-                        return answer(then, compiled.error());
-                      }
-                      answer(then, engine::CompiledGrammar::read(tokens_, *compiled));
+                    .then = [this, then, not_held = std::move(checked->not_held)](
+                                const Result<std::string>& compiled) {
+                      answer(then, read(compiled, not_held));
                     }});
+}
+
+Result<GrammarThread::Compiled> GrammarThread::read(const Result<std::string>& compiled,
+                                                    const std::string& not_held) const {
+  if (!compiled) {
+    return compiled.error();
+  }
+  PDJOB_TRY(auto grammar, engine::CompiledGrammar::read(tokens_, *compiled));
+  return Compiled{.grammar = std::move(grammar), .not_held = not_held};
 }
 
 void GrammarThread::answer(const Then& then, Result<Compiled> result) {

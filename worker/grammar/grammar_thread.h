@@ -22,8 +22,10 @@ enum class StructureDepth : uint8_t { kChecked, kCompiled };
 
 class GrammarThread {
  public:
-  // Null if the structure was only checked.
-  using Compiled = std::shared_ptr<const engine::CompiledGrammar>;
+  struct Compiled {
+    std::shared_ptr<const engine::CompiledGrammar> grammar;  // Null if it was only checked.
+    std::string not_held;  // What the output is not held to, for a header; empty: nothing.
+  };
   using Then = std::function<void(Result<Compiled>)>;
 
   // Answers arrive on `loop`. `loop` and `vocabulary` must outlive this object.
@@ -41,9 +43,10 @@ class GrammarThread {
   Duration standstill() const;
 
  private:
-  // These two run on the thread.
+  // These run on the thread.
   void work(engine::StructureKind kind, const std::string& text, StructureDepth depth,
             const std::string& digest, const Then& then);
+  Result<Compiled> read(const Result<std::string>& compiled, const std::string& not_held) const;
   void answer(const Then& then, Result<Compiled> result);
 
   net::Loop& loop_;

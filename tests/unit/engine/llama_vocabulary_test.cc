@@ -47,9 +47,9 @@ class LlamaVocabularyTest : public testing::Test {
     std::shared_ptr<const CompiledGrammar> grammar;
     if (schema || !params.grammar.empty()) {
       const auto kind = schema ? StructureKind::kSchema : StructureKind::kGrammar;
-      PDJOB_TRY(const std::string checked,
+      PDJOB_TRY(const CheckedStructure checked,
                 check_structure(kind, schema ? params.json_schema : params.grammar));
-      PDJOB_TRY(const std::string compiled, GrammarCompiler(tokens).compile(kind, checked));
+      PDJOB_TRY(const std::string compiled, GrammarCompiler(tokens).compile(kind, checked.text));
       PDJOB_TRY(grammar, CompiledGrammar::read(tokens, compiled));
     }
     return open_sampler(*engine_, params, prompt, stop, std::move(grammar));

@@ -241,45 +241,12 @@ TEST(ParseMessages, ErrorsNameTheMessageAndThePart) {
             "messages[0].tool_calls[0].function | messages[0].tool_calls[0].function: is missing");
 }
 
-TEST(ParseStructure, TakesOpenAisAndVllmsForms) {
-  const std::string schema = R"({"type":"object","properties":{"a":{"type":"integer"}}})";
-  const auto of = [](const std::string& fields) { return chat(fields).sampling; };
-  EXPECT_EQ(of(R"("response_format":{"type":"text"})"), SamplingParams{});
-  EXPECT_EQ(of(R"("response_format":{"type":"json_object"})").json_schema, R"({"type":"object"})");
-  EXPECT_EQ(
-      of(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema": )" +
-         schema + "}}")
-          .json_schema,
-      schema);
-  EXPECT_EQ(of("\"guided_json\":" + schema).json_schema, schema);
-  EXPECT_EQ(of(R"("guided_json":"{}")").json_schema, "{}");
-  EXPECT_EQ(of(R"("structured_outputs":{"json":)" + schema + "}").json_schema, schema);
-  EXPECT_EQ(of(R"("structured_outputs":{"json_object":true})").json_schema, R"({"type":"object"})");
-  EXPECT_EQ(of(R"("structured_outputs":{"grammar":"root ::= \"a\""})").grammar, "root ::= \"a\"");
-  EXPECT_EQ(of(R"("guided_grammar":"root ::= \"a\"")").grammar, "root ::= \"a\"");
-}
-
-TEST(ParseStructure, RefusesTwoAtOnceAndWhatIsUnknown) {
-  EXPECT_EQ(chat_refusal(R"("guided_json":{},"guided_grammar":"x")"),
-            "guided_grammar | guided_grammar: must not be given: another field structures the "
-            "output already");
-  EXPECT_EQ(chat_refusal(R"("structured_outputs":{"regex":"a+"})"),
-            "structured_outputs.regex | structured_outputs.regex: is not supported");
-  EXPECT_EQ(chat_refusal(R"("response_format":{"type":"xml"})"),
-            "response_format.type | response_format.type: must be one of text, json_object, "
-            "json_schema, got \"xml\"");
-  EXPECT_EQ(chat_refusal(R"("response_format":{"type":"json_schema"})"),
-            "response_format.json_schema.schema | response_format.json_schema.schema: is missing");
-  EXPECT_EQ(
-      chat_refusal("\"guided_grammar\":\"" + std::string(limits::kGrammarBytesMax + 1, 'x') + "\""),
-      "guided_grammar | guided_grammar: must have 1 to 65536 bytes, got 65537");
-}
-
 TEST(ParseUnsupported, IsRefusedWhereItWouldChangeTheResult) {
   for (const char* field :
        {R"("suffix":"x")", R"("prompt_logprobs":0)", R"("use_beam_search":true)",
-        R"("guided_regex":"a")", R"("chat_template":"x")", R"("functions":[{}])",
-        R"("modalities":["text","audio"])", R"("audio":{"voice":"x"})",
+        R"("format":"json")", R"("choices":["a"])", R"("guided_whitespace_pattern":" ")",
+        R"("stop_regex":"a")", R"("structural_tag":"a")", R"("chat_template":"x")",
+        R"("functions":[{}])", R"("modalities":["text","audio"])", R"("audio":{"voice":"x"})",
         R"("chat_template_kwargs":{"messages":[]})", R"("truncate_prompt_tokens":5)",
         R"("echo":true)"}) {
     EXPECT_NE(chat_refusal(field), "accepted") << field;
@@ -341,10 +308,7 @@ TEST(ParseTools, RefusalsNameTheField) {
   EXPECT_EQ(of(tools(tool(R"({"name":")" + std::string(65, 'n') + "\"}"))),
             "tools[0].function.name");
   EXPECT_EQ(of(tools(std::string(kTool) + "," + std::string(kTool))), "tools[1].function.name");
-  EXPECT_EQ(of(tools(tool(R"({"name":"a","description":")" +
-                          std::string(limits::kToolDescriptionBytesMax + 1, 'd') + "\"}"))),
-            "tools[0].function.description");
-  for (const char* parameters : {"7", "[]", "true", R"({"type":"string"})", R"({"a":1})"}) {
+  for (const char* parameters : {"7", "[]", "true", R"({"type":"string"})"}) {
     EXPECT_EQ(of(tools(tool(R"({"name":"a","parameters":)" + std::string(parameters) + "}"))),
               "tools[0].function.parameters")
         << parameters;
@@ -357,7 +321,9 @@ TEST(ParseTools, RefusalsNameTheField) {
             "tool_choice.function.name");
   EXPECT_EQ(of(R"("tool_choice":"required")"), "tool_choice");
   EXPECT_EQ(of(tools(kTool, R"(,"parallel_tool_calls":1)")), "parallel_tool_calls");
-  EXPECT_EQ(of(tools(kTool, R"(,"response_format":{"type":"json_object"})")), "tools");
+  EXPECT_EQ(of(tools(kTool, R"(,"response_format":{"type":"json_object"})")), "accepted");
+  EXPECT_EQ(of(tools(kTool, R"(,"regex":"a")")), "tools");
+  EXPECT_EQ(of(tools(tool(R"({"name":"a","parameters":{"$ref":"#/$defs/a"}})"))), "accepted");
   EXPECT_NE(completion_refusal(tools(kTool)), "accepted");
 }
 
@@ -371,11 +337,13 @@ TEST(ParseTools, AreBoundedInNumberAndSize) {
   for (size_t i = 0; i < 3; ++i) {
     large += (i > 0 ? "," : "") + tool(R"({"name":"t)" + std::to_string(i) +
                                        R"(","parameters":{"type":"object","description":")" +
-                                       std::string(limits::kGrammarBytesMax / 3, 'd') + "\"}}");
+                                       std::string(limits::kToolsBytesMax / 3, 'd') + "\"}}");
   }
-  EXPECT_TRUE(chat_refusal(tools(large))
-                  .starts_with(
-                      "tools | tools: must have parameters of at most 65536 bytes together, got "));
+  EXPECT_TRUE(
+      chat_refusal(tools(large))
+          .starts_with(
+              "tools | tools: must have descriptions and parameters of at most 4194304 bytes "
+              "together, got "));
 }
 
 TEST(ParseTools, CallsAndResultsAreReadFromTheHistory) {

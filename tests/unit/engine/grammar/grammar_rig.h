@@ -37,9 +37,9 @@ inline const std::shared_ptr<const GrammarTokens>& test_tokens() {
 
 inline Result<std::shared_ptr<const CompiledGrammar>> compile(StructureKind kind,
                                                               std::string_view text) {
-  PDJOB_TRY(const std::string checked, check_structure(kind, text));
+  PDJOB_TRY(const CheckedStructure checked, check_structure(kind, text));
   GrammarCompiler compiler(test_tokens());
-  PDJOB_TRY(const std::string compiled, compiler.compile(kind, checked));
+  PDJOB_TRY(const std::string compiled, compiler.compile(kind, checked.text));
   return CompiledGrammar::read(test_tokens(), compiled);
 }
 

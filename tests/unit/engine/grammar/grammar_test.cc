@@ -115,7 +115,7 @@ TEST(Grammar, WrongOnesAreRefusedWithTheirPlace) {
 
 std::string compiled_bytes(StructureKind kind, std::string_view text) {
   GrammarCompiler compiler(test_tokens());
-  return compiler.compile(kind, check_structure(kind, text).value()).value();
+  return compiler.compile(kind, check_structure(kind, text).value().text).value();
 }
 
 // The bytes that the compiler's process could hand over if an attacker controlled it.

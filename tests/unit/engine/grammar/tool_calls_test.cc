@@ -42,6 +42,8 @@ TEST(ToolCalls, RulesAreReadAsWritten) {
   EXPECT_EQ(read.tools[1].name, "time");
   EXPECT_EQ(read.tools[1].place, "tools[1].function.parameters");
   EXPECT_EQ(read.tools[0].parameters, kCity);
+  EXPECT_TRUE(read.tools[0].exact);
+  EXPECT_FALSE(read.answer.has_value());
   EXPECT_FALSE(read_tool_calls("abc").has_value());
 }
 
@@ -107,6 +109,38 @@ TEST(ToolCalls, ARefusalNamesTheTool) {
   EXPECT_TRUE(checked.error().message.starts_with(
       "tools[1].function.parameters: the JSON schema at $.properties.a: "))
       << checked.error().message;
+}
+
+TEST(ToolCalls, WhatAToolDoesNotHoldIsNamedUnlessItIsStrict) {
+  ToolCallRules two = rules(true, false);
+  for (ToolCallRules::Tool& tool : two.tools) {
+    tool.parameters =
+        R"({"properties":{"tags":{"type":"array","items":{"type":"null"},"uniqueItems":true}}})";
+    tool.exact = false;
+  }
+  const auto checked = check_structure(StructureKind::kToolCalls, write_tool_calls(two)).value();
+  EXPECT_EQ(checked.not_held,
+            "tools[0].properties.tags: uniqueItems; tools[1].properties.tags: uniqueItems");
+  const auto grammar = compile(StructureKind::kToolCalls, write_tool_calls(two)).value();
+  EXPECT_TRUE(follows(grammar, call("time", R"({"tags": [null,null]})")));
+  EXPECT_FALSE(follows(grammar, call("time", R"({"tags": [1]})")));
+  EXPECT_FALSE(follows(grammar, call("time", "[]")));
+  two.tools[1].exact = true;
+  EXPECT_EQ(
+      check_structure(StructureKind::kToolCalls, write_tool_calls(two)).error().message,
+      "tools[1].function.parameters: the JSON schema at $.properties.tags: uniqueItems is not "
+      "supported");
+}
+
+TEST(ToolCalls, AnAnswerFollowsItsSchemaIfNoCallIsMade) {
+  ToolCallRules with_answer = rules(false, true);
+  with_answer.answer = R"({"type":"object","properties":{"n":{"type":"null"}},"required":["n"]})";
+  const auto grammar = compile(StructureKind::kToolCalls, write_tool_calls(with_answer)).value();
+  EXPECT_TRUE(follows(grammar, R"({"n": null})"));
+  EXPECT_TRUE(follows(grammar, kWeather + "\n" + kTime));
+  EXPECT_FALSE(follows(grammar, "Hello"));
+  EXPECT_FALSE(follows(grammar, R"({"n": null})" + kTime));
+  EXPECT_FALSE(follows(grammar, ""));
 }
 
 TEST(ToolCalls, SchemasKeepTheirOwnDefinitions) {

@@ -18,7 +18,7 @@ openai::ApiRequest request_with_tools() {
 
 TEST(ToolStructure, SaysWhichCallsTheRequestAllows) {
   openai::ApiRequest request = request_with_tools();
-  auto rules = engine::read_tool_calls(tool_structure(request)).value();
+  auto rules = engine::read_tool_calls(take_structure(request).text).value();
   EXPECT_FALSE(rules.must);
   EXPECT_TRUE(rules.several);
   ASSERT_EQ(rules.tools.size(), 2U);
@@ -27,7 +27,7 @@ TEST(ToolStructure, SaysWhichCallsTheRequestAllows) {
 
   request.parallel_tool_calls = false;
   request.must_call_tool = true;
-  rules = engine::read_tool_calls(tool_structure(request)).value();
+  rules = engine::read_tool_calls(take_structure(request).text).value();
   EXPECT_TRUE(rules.must);
   EXPECT_FALSE(rules.several);
 }
@@ -37,11 +37,37 @@ TEST(ToolStructure, ANamedToolIsTheOnlyOneAndCalledOnce) {
   request.must_call_tool = true;
   request.callable_tools = {1};
   request.parallel_tool_calls = false;
-  const auto rules = engine::read_tool_calls(tool_structure(request)).value();
+  const auto rules = engine::read_tool_calls(take_structure(request).text).value();
   EXPECT_FALSE(rules.several);
   ASSERT_EQ(rules.tools.size(), 1U);
   EXPECT_EQ(rules.tools[0].name, "b");
   EXPECT_EQ(rules.tools[0].place, "tools[1].function.parameters");
+}
+
+TEST(ToolStructure, HasTheSchemaOfAnAnswerAndWhatIsStrict) {
+  openai::ApiRequest request = request_with_tools();
+  request.tools[1].strict = true;
+  request.sampling.json_schema = "{3}";
+  request.sampling.schema_exact = false;
+  const auto rules = engine::read_tool_calls(take_structure(request).text).value();
+  EXPECT_EQ(rules.answer, "{3}");
+  EXPECT_FALSE(rules.answer_exact);
+  EXPECT_FALSE(rules.tools[0].exact);
+  EXPECT_TRUE(rules.tools[1].exact);
+  EXPECT_FALSE(request.sampling.structured());
+}
+
+TEST(ToolStructure, WithoutToolsItIsThatOfTheSampling) {
+  openai::ApiRequest request{.kind = openai::ApiKind::kChat};
+  request.sampling.regex = "a+";
+  const Structure structure = take_structure(request);
+  EXPECT_EQ(structure.kind, engine::StructureKind::kRegex);
+  EXPECT_EQ(structure.text, "a+");
+  request.sampling.json_schema = "{}";
+  EXPECT_EQ(take_structure(request).kind, engine::StructureKind::kSchema);
+  request.sampling.json_schema = "{}";
+  request.sampling.schema_exact = false;
+  EXPECT_EQ(take_structure(request).kind, engine::StructureKind::kOpenSchema);
 }
 
 constexpr std::string_view kTwoCalls =

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "engine/fake_engine.h"
 #include "engine/grammar/grammar.h"
@@ -50,12 +51,12 @@ TEST_F(GrammarProcessTest, GrammarsAreCompiledAndRefused) {
   const auto results =
       ask(program("real"), {"root ::= \"a\"", "root ::= other", "root ::= .", "root ::= [b]"});
   ASSERT_TRUE(results[0].has_value());
-  EXPECT_TRUE(engine::Grammar(*results[0]).allows('a'));
+  EXPECT_TRUE(engine::Grammar(results[0]->grammar).allows('a'));
   EXPECT_EQ(results[1].error().message,
             "EBNF parser error at line 1, column 10: Rule \"other\" is not defined");
   EXPECT_EQ(results[2].error().code, ErrorCode::kInvalidArgument);
   ASSERT_TRUE(results[3].has_value());
-  EXPECT_TRUE(engine::Grammar(*results[3]).allows('b'));
+  EXPECT_TRUE(engine::Grammar(results[3]->grammar).allows('b'));
 }
 
 // One client's grammar fails, and so does the next one that does the same. The worker survives.
@@ -75,6 +76,29 @@ TEST_F(GrammarProcessTest, ACrashRefusesTheGrammarThatCausedIt) {
 TEST_F(GrammarProcessTest, AGrammarIsBlamedOnlyForTheDeathOfAChildThatSawNoOther) {
   for (const auto& result :
        ask(program("crash later"), {"root ::= \"a\"", "root ::= \"b\"", "root ::= \"c\""})) {
+    EXPECT_EQ(result.error().message, "seen");
+  }
+}
+
+// Whoever kills the helper says nothing about the grammar, so a store must not keep a refusal.
+TEST_F(GrammarProcessTest, AGrammarWhoseHelpersWereKilledIsNotRefused) {
+  for (const auto& result : ask(program("killed"), {"root ::= \"a\"", "root ::= \"b\""})) {
+    EXPECT_EQ(result.error().code, ErrorCode::kOverloaded);
+  }
+}
+
+TEST_F(GrammarProcessTest, AHelperThatIsKilledOnceIsReplaced) {
+  const std::string mark = testing::TempDir() + "killed_once_" + std::to_string(getpid());
+  GrammarProgram once = program("killed once");
+  once.arguments.push_back(mark);
+  EXPECT_EQ(ask(once, {"root ::= \"a\""})[0].error().message, "seen");
+  unlink(mark.c_str());
+}
+
+// The child dies of its CPU time right after an answer: the next grammar was never seen by it.
+TEST_F(GrammarProcessTest, ADeathAfterAnAnswerDoesNotBlameTheNextGrammar) {
+  for (const auto& result : ask(program("answer, then SIGXCPU"),
+                                {"root ::= \"a\"", "root ::= \"b\"", "root ::= \"c\""})) {
     EXPECT_EQ(result.error().message, "seen");
   }
 }

@@ -11,8 +11,8 @@ namespace pdjob::engine {
 // The schema that a $ref leads to, or the given one without a $ref; null if there is none.
 using FollowRef = std::function<const picojson::object*(const picojson::value&)>;
 
-// True if each two options differ in type, in their own values (const, enum), or in the values of a
-// property that all options require.
+// True if each two options differ in type, in their own values (const, enum), in the values of a
+// property that both require, or in the properties that they require and allow.
 bool exclude_each_other(const picojson::array& options, const FollowRef& follow);
 
 }  // namespace pdjob::engine

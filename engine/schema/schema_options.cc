@@ -1,4 +1,4 @@
-#include "engine/grammar/schema_options.h"
+#include "engine/schema/schema_options.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,13 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/schema/schema_json.h"
+
 namespace pdjob::engine {
 namespace {
-
-const picojson::value* member(const picojson::object& object, const std::string& name) {
-  const auto found = object.find(name);
-  return found == object.end() ? nullptr : &found->second;
-}
 
 // Only strings and booleans: as numbers, 1 and 1.0 are equal.
 std::optional<std::set<std::string>> values_of(const picojson::object& schema) {
@@ -69,19 +66,50 @@ std::optional<std::set<std::string>> values_of_property(const picojson::object& 
   return schema_of_it == nullptr ? std::nullopt : values_of(*schema_of_it);
 }
 
-bool apart(const std::vector<std::optional<std::set<std::string>>>& sets) {
-  std::set<std::string> seen;
-  for (const auto& set : sets) {
-    if (!set) {
-      return false;
-    }
-    for (const std::string& each : *set) {
-      if (!seen.insert(each).second) {
-        return false;
-      }
-    }
+using Names = std::optional<std::set<std::string>>;
+
+bool apart(const Names& one, const Names& other) {
+  return one && other && std::none_of(one->begin(), one->end(), [&](const std::string& each) {
+           return other->contains(each);
+         });
+}
+
+bool apart_by_property(const picojson::object& one, const picojson::object& other,
+                       const FollowRef& follow) {
+  const auto* properties = member(one, "properties");
+  if (properties == nullptr || !properties->is<picojson::object>()) {
+    return false;
   }
-  return true;
+  const auto& named = properties->get<picojson::object>();
+  return std::any_of(named.begin(), named.end(), [&](const auto& property) {
+    return apart(values_of_property(one, property.first, follow),
+                 values_of_property(other, property.first, follow));
+  });
+}
+
+// True if no output of `one` has all properties that `other` requires. An output has only the
+// properties that its schema names.
+bool lacks_what_is_required(const picojson::object& one, const picojson::object& other) {
+  const auto* more = member(one, "additionalProperties");
+  const bool closed = more == nullptr || (more->is<bool>() && !more->get<bool>());
+  const auto* properties = member(one, "properties");
+  const auto* required = member(other, "required");
+  if (!closed || properties == nullptr || !properties->is<picojson::object>() ||
+      required == nullptr || !required->is<picojson::array>() ||
+      types_of(other) != std::set<std::string>{"object"}) {
+    return false;
+  }
+  const auto& names = required->get<picojson::array>();
+  return std::any_of(names.begin(), names.end(), [&](const picojson::value& name) {
+    return name.is<std::string>() &&
+           properties->get<picojson::object>().count(name.get<std::string>()) == 0;
+  });
+}
+
+bool apart(const picojson::object& one, const picojson::object& other, const FollowRef& follow) {
+  return apart(types_of(one), types_of(other)) || apart(values_of(one), values_of(other)) ||
+         apart_by_property(one, other, follow) ||
+         (lacks_what_is_required(one, other) && lacks_what_is_required(other, one));
 }
 
 }  // namespace
@@ -94,26 +122,14 @@ bool exclude_each_other(const picojson::array& options, const FollowRef& follow)
       return false;
     }
   }
-  const auto by = [&](const auto& words) {
-    std::vector<std::optional<std::set<std::string>>> sets;
-    for (const picojson::object* schema : schemas) {
-      sets.push_back(words(*schema));
+  for (size_t i = 0; i < schemas.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (!apart(*schemas[i], *schemas[j], follow)) {
+        return false;
+      }
     }
-    return apart(sets);
-  };
-  if (by(types_of) || by(values_of)) {
-    return true;
   }
-  const auto* properties = schemas.empty() ? nullptr : member(*schemas.front(), "properties");
-  if (properties == nullptr || !properties->is<picojson::object>()) {
-    return false;
-  }
-  const auto& named = properties->get<picojson::object>();
-  return std::any_of(named.begin(), named.end(), [&](const auto& property) {
-    return by([&](const picojson::object& schema) {
-      return values_of_property(schema, property.first, follow);
-    });
-  });
+  return true;
 }
 
 }  // namespace pdjob::engine

@@ -1,4 +1,4 @@
-#include "engine/grammar/json_schema.h"
+#include "engine/schema/json_schema.h"
 
 #include <regex>
 #include <string>
@@ -15,54 +15,139 @@ using Json = nlohmann::json;
 
 std::string refusal(std::string_view schema) {
   const auto read = normalise_json_schema(schema);
-  return read.has_value() ? "accepted: " + *read : read.error().message;
+  return read.has_value() ? "accepted: " + read->text : read.error().message;
+}
+
+ReadSchema open_schema(std::string_view schema) {
+  return normalise_json_schema(schema, {.exact = false}).value();
 }
 
 TEST(JsonSchema, WhatIsReadIsWrittenInFewerWords) {
-  EXPECT_EQ(normalise_json_schema(
-                R"( {"title":"A","description":"b","type":["string","null"],"maxLength":3} )")
-                .value(),
+  const auto read = [](std::string_view schema) {
+    return normalise_json_schema(schema).value().text;
+  };
+  EXPECT_EQ(read(R"( {"title":"A","description":"b","type":["string","null"],"maxLength":3} )"),
             R"({"anyOf":[{"type":"string","maxLength":3},{"type":"null"}]})");
-  EXPECT_EQ(normalise_json_schema("true").value(), "{}");
-  EXPECT_EQ(
-      normalise_json_schema(R"({"$defs":{"x/y":{"const":1}},"allOf":[{"$ref":"#/$defs/x/y"}]})")
-          .value(),
-      R"({"$ref":"#/$defs/d0","$defs":{"d0":{"const":1}}})");
-  EXPECT_EQ(normalise_json_schema(R"({"type":"object"})").value(),
-            R"({"type":"object","additionalProperties":true})");
+  EXPECT_EQ(read("true"), "{}");
+  EXPECT_EQ(read(R"({"$defs":{"x/y":{"const":1},"unused":{"type":"nonsense"}},
+                     "anyOf":[{"$ref":"#/$defs/x~1y"}]})"),
+            R"({"$ref":"#/$defs/d0","$defs":{"d0":{"const":1}}})");
+  EXPECT_EQ(read(R"({"type":"object"})"), R"({"type":"object","additionalProperties":true})");
 }
 
-TEST(JsonSchema, WhatCannotBeFollowedExactlyIsRefusedWithItsPath) {
-  const auto in_a = [](const std::string& schema) {
-    return refusal(R"({"type":"object","properties":{"a":)" + schema + "}}");
+TEST(JsonSchema, WhatCannotBeHeldIsRefusedWithItsPathOrNamed) {
+  const struct {
+    const char* schema;
+    const char* refusal;
+    const char* note;
+  } cases[] = {
+      {R"({"type":"array","uniqueItems":true})", ": uniqueItems is not supported", ": uniqueItems"},
+      {R"({"type":"number","multipleOf":0.01})", ": multipleOf is not supported with these bounds",
+       ": multipleOf"},
+      {R"({"not":{"type":"string"}})", ": not is not supported", ": not"},
+      {R"({"type":"string","enum":[1,2]})", ": no value of enum is of its type", ": type"},
+      {R"({"type":"string","pattern":"^(?=a)b$"})",
+       ".pattern: must not look ahead or behind, or change how the rest is read", ": pattern"},
+      {R"({"$ref":"http://elsewhere/x.json"})", ": $ref must stay inside the schema", ": $ref"},
+      {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
+       ": the options of oneOf must differ in type, or in a required property with const or enum; "
+       "use anyOf where both may hold",
+       ": oneOf"},
+      {R"({"type":"object","additionalProperties":{"type":"null"},"minProperties":2})",
+       ": minProperties is not supported with these properties", ": minProperties"}};
+  for (const auto& each : cases) {
+    const std::string whole =
+        R"({"type":"object","properties":{"a":)" + std::string(each.schema) + "}}";
+    EXPECT_EQ(refusal(whole), "the JSON schema at $.properties.a" + std::string(each.refusal));
+    EXPECT_EQ(open_schema(whole).not_held,
+              std::vector<std::string>{"properties.a" + std::string(each.note)});
+  }
+}
+
+TEST(JsonSchema, WhatAsksForNothingIsLeftOut) {
+  for (const char* schema :
+       {R"({"type":"string","format":"color"})", R"({"type":"integer","format":"int64"})",
+        R"({"type":"string","nullable":false,"x-order":1,"markdownDescription":"a","strict":true})",
+        R"({"type":"object","minProperties":0,"additionalItems":false,"propertyOrdering":["a"]})",
+        R"({"type":"string","enum":null,"format":null,"items":null,"properties":null})",
+        R"({"type":"object","propertyNames":{"type":"string"},"required":null})",
+        R"({"type":"string","pattern":".*","minLength":0})",
+        R"({"type":"object","$defs":{"unused":{"oneOf":[{"type":"string"},{"maxLength":3}]}}})"}) {
+    const ReadSchema read = normalise_json_schema(schema).value();
+    EXPECT_TRUE(read.not_held.empty()) << schema;
+    EXPECT_LT(read.text.size(), 50U) << read.text;
+  }
+}
+
+TEST(JsonSchema, SchemasThatApplyTogetherBecomeOne) {
+  const auto grammar = [](const char* schema) {
+    return compile(StructureKind::kSchema, schema).value();
   };
-  const std::string here = "the JSON schema at $.properties.a";
-  EXPECT_EQ(in_a(R"({"type":"string","pattern":"[0-9]{3}"})"),
-            here +
-                ".pattern: must begin with ^ and end with $: a pattern that may match anywhere "
-                "in the string is not supported");
-  EXPECT_EQ(in_a(R"({"type":"string","format":"color"})"),
-            here +
-                ".format: must be date, time, date-time, duration, email, ipv4, ipv6, hostname, "
-                "uuid or uri");
-  EXPECT_EQ(in_a(R"({"type":"string","minLength":3,"format":"date"})"),
-            here + ": pattern, format and a length are not supported together");
-  EXPECT_EQ(in_a(R"({"type":"array","uniqueItems":true})"),
-            here + ": uniqueItems is not supported");
-  EXPECT_EQ(in_a(R"({"minLength":3})"), here + ": minLength is not supported without a type");
-  EXPECT_EQ(in_a(R"({"type":"integer","multipleOf":3})"),
-            here + ": multipleOf is not supported with this type");
-  EXPECT_EQ(in_a(R"({"not":{"type":"string"}})"), here + ": not is not supported without a type");
-  EXPECT_EQ(in_a(R"({"type":"string","enum":["x",1]})"),
-            here + ": enum has a value that is not of its type");
-  EXPECT_EQ(in_a(R"({"type":"object","required":["b"]})"),
-            here + ": required names what is not in properties");
-  EXPECT_EQ(in_a(R"({"allOf":[{"type":"object"},{"type":"object"}]})"),
-            here + ": allOf of several schemas is not supported");
-  EXPECT_EQ(in_a(R"({"$ref":"#/$defs/x","minLength":1})"),
-            here + ": minLength is not supported beside $ref");
-  EXPECT_EQ(in_a(R"({"$id":"http://elsewhere"})"), here + ": $id is not supported without a type");
-  EXPECT_EQ(in_a("false"), here + ": must be an object or true");
+  const auto both = grammar(
+      R"({"allOf":[{"$ref":"#/$defs/A"},{"type":"object","properties":{"b":{"type":"null"}},"required":["b"]}],
+          "$defs":{"A":{"type":"object","properties":{"a":{"type":"integer","minimum":3,"maximum":5}},"required":["a"]}}})");
+  EXPECT_TRUE(follows(both, R"({"a": 4, "b": null})"));
+  EXPECT_FALSE(follows(both, R"({"a": 4})"));
+  EXPECT_FALSE(follows(both, R"({"a": 9, "b": null})"));
+  const auto either = grammar(
+      R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},"anyOf":[{"required":["a"]},{"required":["b"]}]})");
+  EXPECT_TRUE(follows(either, R"({"a": null})"));
+  EXPECT_TRUE(follows(either, R"({"b": null})"));
+  EXPECT_FALSE(follows(either, "{}"));
+  const auto beside = grammar(
+      R"({"type":"object","properties":{"a":{"$ref":"#/properties/b","maxLength":2},"b":{"type":"string","minLength":1}},"required":["a"]})");
+  EXPECT_TRUE(follows(beside, R"({"a": "xy"})"));
+  EXPECT_FALSE(follows(beside, R"({"a": ""})"));
+  EXPECT_FALSE(follows(beside, R"({"a": "xyz"})"));
+  EXPECT_EQ(refusal(R"({"allOf":[{"type":"string"},{"type":"null"}]})"),
+            "the JSON schema at $: no value fits");
+}
+
+TEST(JsonSchema, GeneratorsOfSchemasAreUnderstood) {
+  const struct {
+    const char* schema;
+    const char* good;
+    const char* bad;
+  } cases[] = {
+      // Zod 4.
+      {R"({"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991})",
+       "9007199254740991", "9007199254740992"},
+      {R"({"type":"number","exclusiveMinimum":0,"exclusiveMaximum":1000000000000})", "999999999999",
+       "1000000000000"},
+      {R"({"type":"object","propertyNames":{"type":"string","enum":["a","b"]},"additionalProperties":{"type":"null"},"required":["a","b"]})",
+       R"({"a": null, "b": null})", R"({"a": null})"},
+      {R"({"type":"string","format":"duration","pattern":"^P(?:(\\d+W)|(?!.*W)(?=\\d|T\\d)(\\d+Y)?(\\d+M)?(\\d+D)?(T(?=\\d)(\\d+H)?(\\d+M)?(\\d+([.,]\\d+)?S)?)?)$"})",
+       "\"PT5M\"", "\"P\""},
+      {R"({"type":"array","items":[{"type":"null"}],"additionalItems":false,"minItems":1,"maxItems":1})",
+       "[null]", "[null,null]"},
+      {R"({"not":{}, "$comment":"never"})", nullptr, nullptr},
+      // Pydantic.
+      {R"({"type":"string","format":"uri","minLength":1,"maxLength":20})", "\"http://a.b\"",
+       "\"http://aaaaaaaaaaaaaaaaaaaa.b\""},
+      {R"({"type":"string","pattern":"^[a-z]+$","minLength":2,"maxLength":4})", "\"abc\"",
+       "\"abcde\""},
+      {R"({"type":"string","pattern":"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"})", "\"12.5\"", "\"-\""},
+      {R"({"type":"object","additionalProperties":{"type":"integer"},"minProperties":1})",
+       R"({"k": 1})", "{}"},
+      {R"({"type":"object","patternProperties":{"^k_":{"type":"null"}}})", R"({"k_1": null})",
+       R"({"j": null})"},
+      // Schemars.
+      {R"({"type":"integer","format":"uint32","minimum":0})", "7", "-7"},
+      {R"({"oneOf":[{"type":"string","enum":["A"]},{"type":"object","properties":{"B":{"type":"null"}},"required":["B"],"additionalProperties":false},
+           {"type":"object","properties":{"C":{"type":"null"}},"required":["C"],"additionalProperties":false}]})",
+       R"({"C": null})", R"({"B": null, "C": null})"},
+      // OpenAPI 3.0.
+      {R"({"type":"integer","minimum":0,"exclusiveMinimum":true,"nullable":true})", "null", "0"}};
+  for (const auto& each : cases) {
+    if (each.good == nullptr) {
+      EXPECT_EQ(refusal(each.schema), "the JSON schema at $: no value fits");
+      continue;
+    }
+    const auto compiled = compile(StructureKind::kSchema, each.schema);
+    ASSERT_TRUE(compiled.has_value()) << each.schema << compiled.error().message;
+    EXPECT_TRUE(follows(*compiled, each.good)) << each.schema;
+    EXPECT_FALSE(follows(*compiled, each.bad)) << each.schema;
+  }
 }
 
 TEST(JsonSchema, EveryLimitAndEveryMistakeIsRefused) {
@@ -83,8 +168,8 @@ TEST(JsonSchema, EveryLimitAndEveryMistakeIsRefused) {
         std::string(R"({"type":["null","null"]})"),
         std::string(R"({"$ref":"#/nowhere"})"),
         std::string(R"({"$ref":"http://127.0.0.1:1/x"})"),
+        std::string(R"({"type":"array","items":{"$ref":"#/properties"}})"),
         std::string(R"({"$ref":7})"),
-        std::string(R"({"$defs":[]})"),
         std::string(R"({"enum":[]})"),
         std::string(R"({"anyOf":[]})"),
         std::string(R"({"anyOf":{}})"),
@@ -99,8 +184,6 @@ TEST(JsonSchema, EveryLimitAndEveryMistakeIsRefused) {
         std::string(R"({"type":"string","pattern":7})"),
         std::string(R"({"type":"integer","minimum":1e300})"),
         std::string(R"({"type":"integer","minimum":1e999})"),
-        std::string(R"({"type":"integer","minimum":0.5})"),
-        std::string(R"({"type":"number","minimum":0.00000001})"),
         std::string(R"({"type":"number","minimum":"1"})"),
         std::string(30'000, '['),
         many + "}}",
@@ -113,12 +196,14 @@ TEST(JsonSchema, EveryLimitAndEveryMistakeIsRefused) {
 
 // Regression: these 60 bytes ended every decode worker by endless recursion.
 TEST(JsonSchema, AReferenceThatOnlyLeadsBackToItselfIsRefused) {
-  EXPECT_EQ(refusal(R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"$ref":"#/$defs/a"}}})"),
-            "the JSON schema at $.$defs.a: $ref leads back to itself");
+  EXPECT_EQ(
+      refusal(R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"$ref":"#/$defs/a"}}})"),
+      "the JSON schema at $: $ref leads back to itself, or allOf and $ref put too many schemas "
+      "together");
   EXPECT_EQ(refusal(R"({"$ref":"#"})"), "the JSON schema at $: $ref leads back to itself");
   EXPECT_EQ(
       refusal(
-          R"({"$defs":{"a":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/b"}]},"b":{"allOf":[{"$ref":"#/$defs/a"}]}},"type":"null"})"),
+          R"({"$defs":{"a":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/b"}]},"b":{"anyOf":[{"$ref":"#/$defs/a"}]}},"anyOf":[{"$ref":"#/$defs/a"}]})"),
       "the JSON schema at $.$defs.a: $ref leads back to itself");
 }
 
