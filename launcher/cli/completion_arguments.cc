@@ -111,15 +111,17 @@ std::string bash_script(const CLI::App& app) {
       "    *) words=\"" + words_of(app) +
       "\" ;;\n"
       "  esac\n"
-      "  if [[ ${COMP_WORDS[COMP_CWORD - 1]} == --job ]]; then\n"
+      "  local before=${COMP_WORDS[COMP_CWORD - 1]}\n"
+      "  if [[ $before == --job ]]; then\n"
       "    words=$(" +
       std::string(kJobs) +
-      ")\n"
-      "  elif [[ ${COMP_WORDS[COMP_CWORD - 1]} == --config || -n $command && -n $files && $word "
-      "!= -* ]]; then\n"
+      ") plain=\n"
+      "  elif [[ $before == --config ]]; then\n"
+      "    words= plain= COMPREPLY=($(compgen -f -- \"$word\"))\n"
+      "  elif [[ -n $command && -n $files && $word != -* ]]; then\n"
       "    COMPREPLY=($(compgen -f -- \"$word\"))\n"
       "  fi\n"
-      "  COMPREPLY+=($(compgen -W \"$words $plain\" -- \"$word\"))\n"
+      "  COMPREPLY+=($(compgen -W \"$plain $words\" -- \"$word\"))\n"
       "  [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
       "  return 0\n"
       "}\n"

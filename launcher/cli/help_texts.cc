@@ -10,14 +10,13 @@ namespace {
 constexpr auto kTexts = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"", R"(Examples:
   pdjob example > job.yaml                      a small job file to begin with
-  pdjob --config job.yaml                       start a job; Ctrl-C drains and stops it
-  pdjob --config job.yaml --set decode.workers=4
-                                                the same, with one key changed
-  pdjob plan --config job.yaml                  show what would run, and start nothing
+  pdjob job.yaml                                start a job; Ctrl-C drains and stops it
+  pdjob job.yaml --set decode.workers=4         the same, with one key changed
+  pdjob plan job.yaml                           show what would run, and start nothing
   pdjob ps                                      the jobs that run here
-  pdjob status --job quickstart                 what runs, and how it is doing
+  pdjob status quickstart                       what runs, and how it is doing
   pdjob top                                     the same, live: load, latencies, rates
-  pdjob links --config job.yaml --watch         the KV links between its workers, live
+  pdjob links job.yaml --watch                  the KV links between its workers, live
   pdjob logs -f decode-0                        what a process writes, on whichever machine
   pdjob stop                                    ends the job that runs here
   pdjob batch rows.jsonl --out results --config job.yaml
@@ -41,9 +40,14 @@ Exit codes: 0 stopped cleanly, 1 the job failed, 2 bad configuration or usage,
 )"},
     {"plan", R"(
 Examples:
-  pdjob plan --config configs/local_2p2d.yaml
-  pdjob plan --config job.yaml --set decode.workers=8
-  pdjob plan --config job.yaml --json | jq '.processes[].name'
+  pdjob plan configs/local_2p2d.yaml
+  pdjob plan job.yaml --set decode.workers=8
+  pdjob plan job.yaml --json | jq '.processes[].name'
+  pdjob plan job.yaml --assume nodes.yaml --strict
+
+The machines of --assume:
+  nodes:
+    box: {count: 2, cores: 64, memory: 512GiB, gpus: 8, labels: {zone: a}}
 )"},
     {"convert", R"(
 Examples:
@@ -86,7 +90,7 @@ STATE is waiting, starting, registered, ready, hung, draining, exited or backoff
 
 Examples:
   pdjob status
-  pdjob status --job quickstart --watch
+  pdjob status quickstart --watch
   pdjob status --config job.yaml --json | jq '.processes[] | {name, state, restarts}'
 )"},
     {"links", R"(
@@ -115,19 +119,26 @@ Examples:
 )"},
     {"nodes", R"(
 Examples:
-  pdjob nodes --job quickstart
-  pdjob nodes --config job.yaml --json
+  pdjob nodes quickstart
+  pdjob nodes job.yaml --json
+  pdjob nodes --yaml > nodes.yaml    for `pdjob plan --assume`
 )"},
     {"logs", R"(
 Examples:
   pdjob logs decode-0
-  pdjob logs -f launcher --job quickstart
+  pdjob logs -f launcher quickstart
 )"},
     {"scale", R"(
 Examples:
   pdjob scale                        shows the sizes, and who decides them
   pdjob scale decode=4 prefill=2     waits until they serve
   pdjob scale decode=auto --no-wait  as the job file's `scaling` says
+  pdjob scale quickstart decode=2    of several jobs that run here
+)"},
+    {"run", R"(
+Examples:
+  pdjob run job.yaml
+  pdjob run job.yaml --set decode.workers=4
 )"},
     {"rollout", R"(
 Examples:

@@ -186,7 +186,7 @@ def test_bash_completes_what_a_command_takes_and_no_files_in_its_place(tmp_path)
     examples = completed("pdjob", "example", "q")
     assert examples == ["quickstart"]
     assert completed("pdjob", "reference", "m") == ["metrics", "man"]
-    assert completed("pdjob", "completion", "") [-3:] == ["bash", "fish", "zsh"]
+    assert completed("pdjob", "completion", "")[:3] == ["bash", "fish", "zsh"]
     assert completed("pdjob", "logs", "/et", env={**os.environ, "XDG_STATE_HOME": str(tmp_path)}) == []
     assert "/etc" in completed("pdjob", "plan", "/et") and "/etc" in completed("pdjob", "status", "--config", "/et")
     fish = run("completion", "fish").stdout

@@ -166,6 +166,7 @@ TEST(JobConfig, AnotherRoutersJobMayHaveAListOfOneModel) {
 
 TEST(JobConfig, ModelsAreFoundByNameInBothPlacesAndByPath) {
   const std::string folder = testing::TempDir() + "/models";
+  std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/tiny.gguf") << "x";
   EXPECT_EQ(*find_model("tiny", {.home = "/nowhere", .models = folder}), folder + "/tiny.gguf");
