@@ -9,7 +9,6 @@
 #include "common/limits.h"
 #include "openai/openai_embedding.h"
 #include "openai/openai_fields.h"
-#include "openai/openai_messages.h"
 #include "openai/openai_prompt.h"
 #include "openai/openai_sampling.h"
 #include "openai/sglang_request.h"

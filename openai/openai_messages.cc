@@ -1,5 +1,3 @@
-#include "openai/openai_messages.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <iterator>

@@ -24,4 +24,10 @@ void read_tool_name(const Fields& function, std::string& out);
 void read_objects(const Fields& fields, const char* name, size_t most,
                   const std::function<void(const Fields&)>& read);
 
+// The messages of a chat (openai_messages.cc).
+void read_messages(const Fields& fields, ApiRequest& request);
+// chat_template_kwargs, add_generation_prompt and continue_final_message. The messages must have
+// been read.
+void read_template(const Fields& fields, ApiRequest& request);
+
 }  // namespace pdjob::openai

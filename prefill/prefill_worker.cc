@@ -42,9 +42,8 @@ std::optional<RequestId> PrefillWorker::next_of_queue() const {
   };
   const auto held = batcher_.prompts_by_group();
   const auto waiting = queue_.in_turn(held);
-  const auto awaited = std::ranges::find_if(waiting, [&](const auto* request) {
-    return request->awaited && needed(*request) <= free;
-  });
+  const auto awaited = std::ranges::find_if(
+      waiting, [&](const auto* request) { return request->awaited && needed(*request) <= free; });
   if (awaited != waiting.end()) {
     return (*awaited)->request;
   }

@@ -74,6 +74,9 @@ void CoreWatch::on(const worker::RunStep& effect) {
     }
     if (item.prompt) {
       written_by_[item.sequence] = request->asked.prompt;
+    } else if (request->asked.choices > 1 && !owners_.contains(item.sequence) &&
+               written_by_[item.sequence] == request->asked.prompt) {
+      own(item.sequence, item.request);  // A choice has ended, and the next one took its rows.
     }
     const auto owner = owners_.find(item.sequence);
     expect(owner != owners_.end() && owner->second == item.request,

@@ -202,6 +202,7 @@ void GrammarProcess::take_frame(char word, std::string text) {
   if (!ready_ || !running_ || (!compiled && word != static_cast<char>(HelperWord::kRefused))) {
     return lose_child("its answer is none", takes_too_much());
   }
+  has_answered_ = true;
   answer(compiled ? Result<std::string>(std::move(text))
                   : Error{ErrorCode::kInvalidArgument, std::move(text)});
 }
@@ -221,7 +222,8 @@ void GrammarProcess::on_exit(const net::ChildExit& exit) {
   }
   // A grammar that began after the last answer was never seen by this child.
   const bool seen = job == begun_;
-  const bool ended_it = exit.signal == SIGXCPU;  // Its CPU time is that of one grammar alone.
+  // Its CPU time is that of one grammar alone: of this one if it has answered no other.
+  const bool ended_it = exit.signal == SIGXCPU && !has_answered_;
   if (seen && (ended_it || jobs_.front().tried)) {
     return lose_child(exit.how, ended_from_outside(exit) ? killed() : takes_too_much());
   }
@@ -240,7 +242,7 @@ void GrammarProcess::forget_child() {
   }
   channel_.reset();
   child_.reset();
-  ready_ = false;
+  ready_ = has_answered_ = false;
   unsent_.clear();
   received_.clear();
 }

@@ -69,7 +69,8 @@ class GrammarProcess final : net::FdHandler {
   net::Fd vocabulary_;  // A sealed memfd.
   std::unique_ptr<net::ChildProcess> child_;
   net::Fd channel_;
-  bool ready_ = false;     // The child has sent kReady.
+  bool ready_ = false;  // The child has sent kReady.
+  bool has_answered_ = false;
   bool running_ = false;   // The child has the first of jobs_.
   uint64_t children_ = 0;  // Started so far.
   uint64_t begun_ = 0;     // Jobs that a child was to do, so far.

@@ -398,7 +398,7 @@ TEST_F(SamplerTest, RefusesParametersOutOfRange) {
   EXPECT_TRUE(refused({.temperature = -1}));
   EXPECT_TRUE(refused({.temperature = nan}));
   EXPECT_TRUE(refused({.top_k = -2}));
-  EXPECT_TRUE(refused({.top_p = 0}));
+  EXPECT_TRUE(refused({.top_p = -0.1F}));
   EXPECT_TRUE(refused({.top_p = 1.5F}));
   EXPECT_TRUE(refused({.min_p = nan}));
   EXPECT_TRUE(refused({.repetition_penalty = 0}));

@@ -110,7 +110,7 @@ TEST(ReplyStream, CallsOfFunctionsHaveTheOldForm) {
   const std::vector<ToolCallPart> more = {{.index = 0, .arguments = "{}"}};
   std::string out;
   writer.append_part(out, {.calls = begin});
-  writer.append_part(out, {.calls = more, .finish = FinishReason::kStop, .ends_in_calls = true});
+  writer.append_part(out, {.finish = FinishReason::kStop, .calls = more, .ends_in_calls = true});
   EXPECT_NE(out.find(R"("delta":{"function_call":{"name":"f","arguments":""}})"),
             std::string::npos);
   EXPECT_NE(out.find(R"("delta":{"function_call":{"arguments":"{}"}},"logprobs":null,)"

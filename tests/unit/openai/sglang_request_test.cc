@@ -170,7 +170,7 @@ TEST(SglangRequest, BoundsTheLogprobsOfACumulativeStream) {
 TEST(SglangRequest, RefusesWhatItLacksWhereItWouldChangeTheReply) {
   EXPECT_EQ(refused_params(R"("regex":"a+","ebnf":"x")"), "sampling_params.regex");
   EXPECT_EQ(refused_params(R"("stop_regex":["a+"])"), "sampling_params.stop_regex");
-  EXPECT_EQ(refused_params(R"("max_new_tokens":0)"), "sampling_params.max_new_tokens");
+  EXPECT_EQ(refused_params(R"("max_new_tokens":-2)"), "sampling_params.max_new_tokens");
   EXPECT_EQ(refused_params(R"("temperature":-1)"), "sampling_params.temperature");
   EXPECT_EQ(refused_params(R"("temperature":"1")"), "sampling_params.temperature");
   EXPECT_EQ(refused_params(R"("stop":[1])"), "sampling_params.stop[0]");

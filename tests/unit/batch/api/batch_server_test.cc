@@ -21,7 +21,7 @@ TEST_F(BatchServerTest, RefusesPathsAndMethodsThatItLacks) {
   EXPECT_EQ(ask("DELETE", "/v1/batches/x").status, 405);
   EXPECT_EQ(ask("DELETE", "/v1/files").status, 405);
   EXPECT_EQ(ask("POST", "/v1/files/x/content", {.body = "{}"}).status, 405);
-  EXPECT_EQ(ask("POST", "/metrics", {.body = "{}"}).status, 404);
+  EXPECT_EQ(ask("POST", "/metrics", {.body = "{}"}).status, 405);
 }
 
 TEST_F(BatchServerTest, EverybodyMayReadHealthAndMetrics) {

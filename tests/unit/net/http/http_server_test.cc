@@ -282,7 +282,7 @@ TEST_P(HttpServerTest, AnswersHeadWithoutBody) {
   client->send(kGet);
   ASSERT_TRUE(client->wait_for("GET /x"));
   EXPECT_EQ(client->received(),
-            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n"
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\n"
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 11\r\n\r\nGET /x y=1 ");
 }
 

@@ -62,7 +62,7 @@ TEST_F(ServerTlsTest, SaysWhichFileIsAtFaultAndWhy) {
       {{"", files.key}, File::kCertificate, "is missing"},
       {{folder + "/none", files.key}, File::kCertificate, "No such file"},
       {{garbage, files.key}, File::kCertificate, "no certificate in PEM form"},
-      {{folder, files.key}, File::kCertificate, "is not a file"},
+      {{folder, files.key}, File::kCertificate, "Is a directory"},
       {{weak.certificate, weak.key}, File::kCertificate, "key too small"},
       {{files.certificate, garbage}, File::kKey, "no key in PEM form"},
       {{files.certificate, locked}, File::kKey, "without a passphrase"},
