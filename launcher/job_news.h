@@ -14,7 +14,11 @@ class JobNews {
   std::string look(const Job& job, Instant now);
 
  private:
-  std::map<std::string, bool> away_;  // By name; empty until the job was ready once.
+  struct Absence {
+    bool away = false;   // It died, or ended, and this was told.
+    bool waits = false;  // It was told that it waits for a place.
+  };
+  std::map<std::string, Absence> absences_;  // By name; empty until the job was ready once.
 };
 
 }  // namespace pdjob::launcher

@@ -8,6 +8,7 @@
 #include "common/json/json_writer.h"
 #include "common/metrics.h"
 #include "common/parse_number.h"
+#include "launcher/placement/crowding.h"
 
 namespace pdjob::launcher {
 
@@ -167,7 +168,28 @@ Result<std::string> JobScaling::order(std::string_view text) {
     }
   }
   job_changed();
-  return json();
+  return json(crowding_by(before));
+}
+
+// What becomes of the nodes when all workers that come on top have their places. Workers that leave
+// may make room, and nobody knows where.
+std::string JobScaling::crowding_by(const std::vector<SizedGroup>& before) const {
+  const Placement* const placement = runner_.job().placement();
+  std::vector<std::pair<Demand, uint64_t>> more;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const SizedGroup& group = sizes_.groups()[i];
+    if (group.wanted < before[i].wanted) {
+      return "";
+    }
+    const uint64_t there = members_of(group, runner_.job()).size();
+    more.emplace_back(group.demand, group.wanted - std::min<uint64_t>(group.wanted, there));
+  }
+  std::string text;
+  for (const std::string& each :
+       placement == nullptr ? std::vector<std::string>() : crowding_after(*placement, more)) {
+    text += (text.empty() ? "" : "; ") + each;
+  }
+  return text;
 }
 
 void JobScaling::job_changed() {
@@ -313,7 +335,7 @@ std::string group_metrics(const std::vector<GroupCounts>& groups) {
   return metrics.text();
 }
 
-std::string JobScaling::json() const {
+std::string JobScaling::json(const std::string& warning) const {
   bool settled = true;
   std::string trouble;
   std::string missing;
@@ -332,6 +354,7 @@ std::string JobScaling::json() const {
   json.key("settled").integer(settled ? 1 : 0);
   json.key("trouble").string(trouble);
   json.key("missing").string(missing);
+  json.key("warning").string(warning);
   json.end_object();
   return text + "\n";
 }

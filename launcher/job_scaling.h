@@ -43,8 +43,9 @@ class JobScaling {
   // scale_json() says how far the newest order is. kInvalidArgument: it is no such order, or its
   // sizes are out of bounds. kUnavailable: it does not fit, or the job is not ready.
   Result<std::string> order(std::string_view text);
-  // {"order": 2, "settled": 0, "trouble": "", "text": "decode: 1 of 2 serve: ..."}
-  std::string json() const;
+  // {"order": 2, "settled": 0, "trouble": "", "missing": "decode: 1 of 2 serve: ...", "warning":
+  // ""}. `warning`: what the order does to the nodes.
+  std::string json(const std::string& warning = "") const;
   std::string text() const;
   // For Prometheus.
   std::string metrics() const;
@@ -67,6 +68,7 @@ class JobScaling {
     uint64_t shrunk = 0;
   };
 
+  std::string crowding_by(const std::vector<SizedGroup>& before) const;
   void carry_on();
   void tick();
   void count_change(const std::string& group, uint32_t from, uint32_t to);

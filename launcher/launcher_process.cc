@@ -215,7 +215,7 @@ class LauncherProcess final : JobRunner::Observer {
             [this](const std::string& address, const std::string& scheme) {
               return discovery_json(plan_.job, address, scheme, scraped_processes());
             },
-        .ready = [this] { return job().state() == JobState::kReady; },
+        .ready = [this] { return serves(job()); },
         .owner_key = runner_.owner_key(),
         .log =
             [this](const std::string& process, std::optional<uint64_t> from,

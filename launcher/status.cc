@@ -7,6 +7,7 @@
 
 #include "common/json/json_writer.h"
 #include "common/metrics.h"
+#include "launcher/job/process_names.h"
 #include "launcher/view/table.h"
 #include "net/http/http_client.h"
 
@@ -49,6 +50,60 @@ std::string load_text(const Process& process) {
   return text;
 }
 
+// Why a process is not there, as far as is known; empty: it is, or comes.
+std::string why_absent(const Process& process, const Job& job, Instant now) {
+  if (process.state == ProcessState::kWaiting && process.fate == Fate::kRestart) {
+    const std::string lack = job.lack(process.demand);
+    return lack.empty() ? "" : "waits for a node with room: " + lack;
+  }
+  if (process.state != ProcessState::kBackoff) {
+    return "";
+  }
+  const Duration left = process.deadline == kNever ? Duration::zero() : process.deadline - now;
+  return "died: " + process.last_exit + "; it is tried again" +
+         (left >= std::chrono::seconds(1) ? " in " + duration_text(left) : "");
+}
+
+// Routers tell it of workers.
+std::vector<net::WorkerTrouble> troubles(const Job& job) {
+  std::vector<net::WorkerTrouble> all;
+  for (const Process& process : job.processes()) {
+    for (const net::WorkerTrouble& each : process.troubles) {
+      if (process.serving() && std::ranges::find(all, each) == all.end()) {
+        all.push_back(each);
+      }
+    }
+  }
+  return all;
+}
+
+// What somebody should look at, a line each. Processes with the same reason share one.
+std::string remarks(const JobView& view) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> absent;
+  std::string text;
+  if (view.job.state() == JobState::kReady && !serves(view.job)) {
+    text += "no usable pair of workers: no request can be served now\n";
+  }
+  for (const Process& process : view.job.processes()) {
+    if (is_starved(process)) {
+      text += starved_text(process.name, process.starvation.share()) + "\n";
+    }
+    const std::string why = why_absent(process, view.job, view.now);
+    const auto known = std::ranges::find(absent, why, [](const auto& one) { return one.first; });
+    if (!why.empty()) {
+      (known == absent.end() ? absent.emplace_back(why, std::vector<std::string>()) : *known)
+          .second.push_back(process.name);
+    }
+  }
+  for (const auto& [why, names] : absent) {
+    text += names_text(names) + (names.size() == 1 ? " " : ": each ") + why + "\n";
+  }
+  for (const auto& [worker, why] : troubles(view.job)) {
+    text += "requests avoid " + worker + ": " + why + "\n";
+  }
+  return text;
+}
+
 void append_process(JsonWriter& json, const Process& process, const JobView& view) {
   json.begin_object();
   json.key("name").string(process.name);
@@ -57,6 +112,9 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
     json.key("model").string(process.model);
   }
   json.key("state").string(to_string(process.state));
+  if (const std::string why = why_absent(process, view.job, view.now); !why.empty()) {
+    json.key("why").string(why);
+  }
   json.key("suspected").boolean(process.suspected);
   json.key("pid").integer(process.pid);
   json.key("engine_id").string(process.engine_id);
@@ -100,6 +158,22 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
 
 }  // namespace
 
+// A job without routers is not asked by clients.
+bool serves(const Job& job) {
+  const auto routers = [&job](auto fits) {
+    return std::ranges::any_of(job.processes(), [&](const Process& process) {
+      return process.is_router() && fits(process);
+    });
+  };
+  return job.state() == JobState::kReady &&
+         (routers([](const Process& router) { return router.serving() && !router.unusable; }) ||
+          !routers([](const Process&) { return true; }));
+}
+
+std::string job_state_text(const Job& job) {
+  return job.state() == JobState::kReady && !serves(job) ? "unavailable" : to_string(job.state());
+}
+
 std::string status_text(const JobView& view) {
   std::vector<std::vector<std::string>> table = {
       {"NAME", "ROLE", "STATE", "FOR", "PID", "RESTARTS", "URL", "LOAD"}};
@@ -116,15 +190,9 @@ std::string status_text(const JobView& view) {
       table.back().insert(table.back().begin() + 1, process.model.empty() ? "-" : process.model);
     }
   }
-  std::string text = "job " + view.plan.job + ": " + to_string(view.job.state()) + ", " + view.url +
-                     ", launcher pid " + std::to_string(view.launcher_pid) + "\n" +
-                     format_table(table);
-  for (const Process& process : view.job.processes()) {
-    if (is_starved(process)) {
-      text += starved_text(process.name, process.starvation.share()) + "\n";
-    }
-  }
-  return text;
+  return "job " + view.plan.job + ": " + job_state_text(view.job) + ", " + view.url +
+         ", launcher pid " + std::to_string(view.launcher_pid) + "\n" + format_table(table) +
+         remarks(view);
 }
 
 std::string status_json(const JobView& view) {
@@ -132,7 +200,7 @@ std::string status_json(const JobView& view) {
   JsonWriter json(text);
   json.begin_object();
   json.key("job").string(view.plan.job);
-  json.key("state").string(to_string(view.job.state()));
+  json.key("state").string(job_state_text(view.job));
   json.key("url").string(view.url);
   if (view.plan.several_models()) {
     json.key("models").begin_array();
@@ -149,6 +217,14 @@ std::string status_json(const JobView& view) {
   json.key("processes").begin_array();
   for (const Process& process : view.job.processes()) {
     append_process(json, process, view);
+  }
+  json.end_array();
+  json.key("troubles").begin_array();
+  for (const auto& [worker, why] : troubles(view.job)) {
+    json.begin_object();
+    json.key("worker").string(worker);
+    json.key("why").string(why);
+    json.end_object();
   }
   json.end_array();
   json.end_object();

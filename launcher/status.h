@@ -23,6 +23,10 @@ struct JobView {
   Slowness slowness = [](std::string_view) { return 0.0; };
 };
 
+// As the routers' /health: "ready" only while a request could be served; otherwise "unavailable".
+std::string job_state_text(const Job& job);
+bool serves(const Job& job);
+
 std::string status_text(const JobView& view);
 std::string status_json(const JobView& view);
 // One line while the job is not ready: "2 of 3 ready, 1 starting".

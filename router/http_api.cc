@@ -14,6 +14,7 @@
 #include "openai/openai_reply.h"
 #include "openai/reply_error.h"
 #include "router/core/model_cards.h"
+#include "router/core/verdict.h"
 
 namespace pdjob::router {
 namespace {
@@ -92,6 +93,9 @@ void append_worker(JsonWriter& json, const Worker& worker, const KvKnowledge* kv
   json.key("standing").string(net::to_string(worker.entry.standing));
   json.key("health").string(to_string(worker.health(now)));
   json.key("failures").integer(worker.failures);
+  if (worker.bad_status != 0) {
+    json.key("trouble").string(answer_text(worker.bad_status));
+  }
   json.key("requests_in_flight").integer(worker.requests_in_flight);
   json.key("tokens_in_flight").integer(worker.tokens_in_flight);
   append_load(json, worker);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "router/core/verdict.h"
 
 namespace pdjob::router {
 namespace {
@@ -53,6 +54,17 @@ net::WorkerLoad RouterMember::current_load() {
   const size_t stored = core.usable() ? 0 : api_.async_queued();
   return {.requests_running = static_cast<uint32_t>(core.requests_alive() - queued),
           .requests_queued = static_cast<uint32_t>(queued + stored)};
+}
+
+void RouterMember::add_to_heartbeat(net::HeartbeatSent& message) {
+  const Router& core = api_.relay().core();
+  message.unusable = !core.serves(loop_.now());
+  for (const auto& [id, worker] : core.workers().all()) {
+    if (worker.bad_status != 0 && message.troubles.size() < net::kTroublesMax) {
+      message.troubles.push_back(
+          {.worker = worker.entry.name, .why = answer_text(worker.bad_status)});
+    }
+  }
 }
 
 void RouterMember::on_control(const net::Message& message) {

@@ -51,6 +51,7 @@ class RouterMember final : public net::JobMember::Handler {
   size_t replies_alive() override { return api_.server().replies_alive(); }
   void on_shutdown() override { end_(); }
   net::WorkerLoad current_load() override;
+  void add_to_heartbeat(net::HeartbeatSent& message) override;
   void on_control(const net::Message& message) override;
   void take(const net::Membership& membership);
   void apply();

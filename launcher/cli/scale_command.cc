@@ -23,6 +23,27 @@ struct Answer {
   bool settled = false;
   std::string trouble;
   std::string missing;
+  std::string warning;
+};
+
+// Lines of progress: each change of a trouble, and what is missing now and then.
+class Told {
+ public:
+  void tell(const Answer& answer, Instant now) {
+    const std::string& line = answer.trouble.empty() ? answer.missing : answer.trouble;
+    const bool due = !answer.trouble.empty() || now >= next_;
+    if (line.empty() || line == last_ || !due) {
+      return;
+    }
+    std::fprintf(stderr, "%s\n", line.c_str());
+    last_ = line;
+    next_ = now + std::chrono::seconds(2);
+  }
+  const std::string& last() const { return last_; }
+
+ private:
+  std::string last_;
+  Instant next_{};
 };
 
 Result<Answer> read_answer(const std::string& text) {
@@ -33,6 +54,7 @@ Result<Answer> read_answer(const std::string& text) {
   fields.take("settled", settled);
   fields.take("trouble", answer.trouble);
   fields.take("missing", answer.missing);
+  fields.take("warning", answer.warning);
   PDJOB_TRY_STATUS(fields.status());
   answer.settled = settled == 1;
   return answer;
@@ -63,16 +85,12 @@ Result<std::string> body_of(const Result<net::HttpReply>& reply) {
 Status wait(const AskedProcess& admin, Answer answer, Duration timeout) {
   const int64_t order = answer.order;
   const Instant deadline = real_now() + timeout;
-  std::string told;
+  Told told;
   while (!answer.settled) {
-    std::string line = answer.trouble.empty() ? answer.missing : answer.trouble;
-    if (line != told && !line.empty()) {
-      std::fprintf(stderr, "%s\n", line.c_str());
-      told = std::move(line);
-    }
+    told.tell(answer, real_now());
     if (real_now() >= deadline) {
       return Error{ErrorCode::kTimeout,
-                   "the job has not got its size yet, and goes on by itself: " + told};
+                   "the job has not got its size yet, and goes on by itself: " + told.last()};
     }
     poll(nullptr, 0, kPollMilliseconds);
     PDJOB_TRY(const std::string body, body_of(send_order(admin, {.target = "/scale"})));
@@ -94,6 +112,9 @@ Status scale(const std::string& state_dir, const std::string& job, const ScaleFl
     PDJOB_TRY(const std::string body,
               body_of(send_order(admin, {.method = "POST", .target = "/scale", .body = sizes})));
     PDJOB_TRY(const Answer answer, read_answer(body));
+    if (!answer.warning.empty()) {
+      std::fprintf(stderr, "warning: %s\n", answer.warning.c_str());
+    }
     if (!flags.no_wait) {
       PDJOB_TRY_STATUS(wait(admin, answer, std::chrono::seconds(flags.timeout_s)));
     }

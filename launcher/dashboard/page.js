@@ -316,7 +316,7 @@ async function look() {
   document.title = text(status.job) + ': ' + text(status.state);
   setText($('job'), text(status.job));
   setText($('state'), text(status.state) + (waits > 0 ? ' · ' + waits + ' not serving' : ''));
-  setClass($('state'), 'pill' + (status.state !== 'ready' ? '' : waits > 0 ? ' bad' : ' good'));
+  setClass($('state'), 'pill' + (status.state === 'unavailable' || waits > 0 && status.state === 'ready' ? ' bad' : status.state === 'ready' ? ' good' : ''));
   const models = status.models ? status.models.join(', ') : text(status.model);
   setText($('facts'), [models, text(status.url), status.processes.length + ' processes'].filter(Boolean).join(' · '));
   answeredRequests = newRequests;

@@ -106,6 +106,8 @@ class Job {
   const NodeTrust& trust() const { return trust_; }
   // Says, for people, what is missing for one more such process; empty: there is room.
   std::string lack(const Demand& demand) const;
+  // Null: nodes are unknown.
+  const Placement* placement() const { return places_ ? &placement_ : nullptr; }
 
  private:
   using Row = std::list<Process>::iterator;

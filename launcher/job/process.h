@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/id.h"
 #include "common/time.h"
@@ -93,6 +94,8 @@ struct Process : ProcessRecord {
   bool killed = false;        // By us; its exit has not been reported yet.
   std::string killed_for;     // "hung"; empty: not killed, or the state says why.
   net::WorkerLoad load;
+  bool unusable = false;                           // Of a router: as HeartbeatSent has it.
+  std::vector<net::WorkerTrouble> troubles;        // The same.
   net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
   std::string last_exit;
   uint32_t replacements = 0;  // Times that it was replaced because it was slow.

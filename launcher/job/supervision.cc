@@ -90,6 +90,8 @@ void Supervision::start(Process& process, Turn& turn) {
   process.loss = net::LossCause::kUnknown;
   process.entry = {};
   process.load = {};
+  process.unusable = false;
+  process.troubles = {};
   process.restart_policy.started(turn.now);
   enter(process, ProcessState::kStarting, turn, turn.now + timing_.start_timeout);
   turn.emit(Spawn{.name = process.name,
@@ -247,6 +249,8 @@ void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn
   process.looks.begin(message.waited_us);
   note_waits(process, message.starved_permille / 1000.0, turn);
   process.load = message.load;
+  process.unusable = message.unusable;
+  process.troubles = message.troubles;
   if (process.state == ProcessState::kStarting) {
     turn.emit(Send{process.name, net::RegisterAsked{}});  // An earlier launcher knew of it.
   }
@@ -359,6 +363,8 @@ void Supervision::changed_role(Process& process, Turn& turn) {
   process.next_look = kNever;
   process.entry = {};
   process.load = {};
+  process.unusable = false;
+  process.troubles = {};
   process.loss = net::LossCause::kUnknown;
   process.restart_policy.started(turn.now);
   enter(process, ProcessState::kStarting, turn);

@@ -8,6 +8,7 @@
 #include "common/address_text.h"
 #include "common/check.h"
 #include "common/json/json_writer.h"
+#include "launcher/placement/crowding.h"
 #include "launcher/placement/gang.h"
 #include "launcher/placement/node_share.h"
 #include "launcher/placement/placement.h"
@@ -209,18 +210,7 @@ Status place_groups(const router::RouterConfig& router, const std::vector<Node>&
     for (const PlanGroup& group : plan.groups) {
       warn_of_threads(group, node, plan);
     }
-    if (share.cores_free() < 0) {
-      plan.warnings.push_back("node " + node.name + " has " + cores_text(node) + " for " +
-                              std::to_string(node.cores - share.cores_free()) +
-                              " engine threads: expect them to slow each other");
-    }
-    if (share.memory_free() < 0) {
-      plan.warnings.push_back(
-          "node " + node.name + " lacks " +
-          Shortfall{.memory_bytes = static_cast<uint64_t>(-share.memory_free())}.text() +
-          (node.memory_bound.empty() ? "" : " (" + node.memory_bound + ")") +
-          ": expect processes to be killed");
-    }
+    std::ranges::copy(crowding({share}), std::back_inserter(plan.warnings));
   }
   find_rooms(placement, plan);
   return ok();

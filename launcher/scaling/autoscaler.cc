@@ -71,7 +71,7 @@ std::vector<Decision> Autoscaler::step(const Observation& seen, Instant now) {
   PDJOB_CHECK(seen.groups.size() == groups_.size());
   decisions_.clear();
   for (size_t i = 0; i < groups_.size(); ++i) {
-    look(groups_[i], seen.groups[i], now);
+    look(groups_[i], seen.groups[i], seen.held, now);
   }
   // The group that is short of the largest part of its workers comes first.
   std::vector<size_t> order(groups_.size());
@@ -97,11 +97,11 @@ bool Autoscaler::scales(std::string_view group) const {
   });
 }
 
-void Autoscaler::look(Group& group, const GroupSample& sample, Instant now) {
+void Autoscaler::look(Group& group, const GroupSample& sample, uint64_t held, Instant now) {
   if (group.changed == Instant{}) {
     group.changed = group.calm_since = now;
   }
-  group.model.take(sample.workers, now);
+  group.model.take(sample.workers, now, held);
   group.to = sample.wanted;
   if (sample.coming == 0 && group.coming_since != Instant{}) {
     group.start_time = (group.start_time + std::min(now - group.coming_since, kStartTimeMax)) / 2;
@@ -225,6 +225,18 @@ void Autoscaler::tell_stuck(Group& group, uint32_t want, const std::string& why)
   }
 }
 
+bool Autoscaler::is_futile(Group& group, uint32_t there, const std::string& late) {
+  const bool futile = group.model.useful() <= there;
+  if (futile && !group.futile) {
+    decisions_.push_back({.group = static_cast<size_t>(&group - groups_.data()),
+                          .from = group.to,
+                          .to = group.to,
+                          .reason = late + "; no request waits, so more workers would not help"});
+  }
+  group.futile = futile;
+  return futile;
+}
+
 void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
   Group& group = groups_[index];
   const GroupSample& sample = seen.groups[index];
@@ -233,18 +245,23 @@ void Autoscaler::grow(size_t index, const Observation& seen, Instant now) {
     return;
   }
   const uint32_t there = placed(group.to, sample);
-  uint32_t want = whole(group.need);
+  // A queue that does not exist cannot be shortened.
+  const double most_of_use = std::max<double>(there, group.model.useful());
+  auto want = static_cast<uint32_t>(std::min<double>(whole(group.need), most_of_use));
   std::string because = group.because;
   if (want <= there && settled(group, sample, kSettle, now)) {
     const GroupModel::Mean ttft = group.model.ttft();
     const GroupModel::Mean itl = group.model.itl();
-    if (late(ttft, target.ttft) || late(itl, target.itl)) {
+    const bool late_first = late(ttft, target.ttft);
+    const std::string missed = late_first              ? late_text("ttft", ttft.value, target.ttft)
+                               : late(itl, target.itl) ? late_text("itl", itl.value, target.itl)
+                                                       : "";
+    if (!missed.empty() && !is_futile(group, there, missed)) {
       want = there + 1;
-      if (late(ttft, target.ttft)) {
+      because = missed;
+      if (late_first) {
         group.model.missed_ttft();
       }
-      because = late(ttft, target.ttft) ? late_text("ttft", ttft.value, target.ttft)
-                                        : late_text("itl", itl.value, target.itl);
     }
   }
   if (want < floor_of(group)) {

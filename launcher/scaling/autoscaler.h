@@ -2,7 +2,8 @@
 // know which workers come or go: that is GroupSizes'.
 //
 // Up: at once, to what the measured model needs when a new worker would be ready, at most twice the
-// workers. Where the model is wrong, a measured latency above its target asks for one more.
+// workers. Where the model is wrong, a measured latency above its target asks for one more, unless
+// each worker has at most one request: then the latency is a worker's own.
 // Down: slowly. The largest need of the last `down_after`, with room to spare, decides; a few
 // workers at a time; never while others come or go. A group that had to grow again soon after it
 // shrank waits longer the next time, so that it does not flap.
@@ -85,10 +86,11 @@ class Autoscaler {
     uint32_t to = 0;                                // This step's size.
     double need = 0;
     std::string because;
-    bool stuck = false;  // Its lack is told.
+    bool stuck = false;   // Its lack is told.
+    bool futile = false;  // It is told that more workers would not make it faster.
   };
 
-  void look(Group& group, const GroupSample& sample, Instant now);
+  void look(Group& group, const GroupSample& sample, uint64_t held, Instant now);
   void note_peak(Group& group, uint32_t need, Instant now);
   uint32_t peak(const Group& group, Duration within, Instant now) const;
   uint32_t floor_of(const Group& group) const { return group.facts.scaling.workers_min; }
@@ -105,6 +107,8 @@ class Autoscaler {
   void decide(Group& group, uint32_t to, std::string reason, Instant now);
   // It grows: if it shrank a short while ago, it waits longer the next time.
   static void regret(Group& group, Instant now);
+  // The group misses a target. Returns true if more workers would have no request; tells it once.
+  bool is_futile(Group& group, uint32_t there, const std::string& late);
   // Tells once that the group keeps its size though it needs more.
   void tell_stuck(Group& group, uint32_t want, const std::string& why);
 

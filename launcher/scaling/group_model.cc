@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 namespace pdjob::launcher {
 
@@ -14,6 +15,7 @@ constexpr double kSlopeSeconds = 20;
 constexpr double kFade = 0.97;   // Of the line's old pairs, with each new one.
 constexpr double kFollow = 0.1;  // Of speed and prompt length, with each sample.
 constexpr Duration kWindow = std::chrono::seconds(5);
+constexpr Duration kPresentWindow = std::chrono::seconds(20);
 // In this time, the rate at which TTFT was missed counts as doubled.
 constexpr double kForgetSeconds = 3600;
 // A line that looks flat is not trusted far from where it was measured.
@@ -87,7 +89,7 @@ double FadingLine::b() const {
 
 double FadingLine::a() const { return weight_ == 0 ? 0 : std::max(0.0, (y_ - b() * x_) / weight_); }
 
-void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now) {
+void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now, uint64_t held) {
   const double passed = in_seconds(now - last_at_);
   std::map<std::string, net::WorkerLoad> seen;
   Sums sums{.at = now};
@@ -139,6 +141,11 @@ void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now) {
     prompts_missed_ *= std::exp2(passed / kForgetSeconds);
   }
   requests_.add(requests, now);
+  present_.emplace_back(now, requests + static_cast<double>(held));
+  while (present_.front().first + kPresentWindow < now) {
+    present_.pop_front();
+  }
+  tells_requests_ = tells_requests_ || requests > 0;
   rows_.add(rows, now);
   backlog_ = backlog;
   rows_per_worker_ =
@@ -179,6 +186,20 @@ GroupModel::Mean GroupModel::mean(uint64_t Sums::* sum, uint64_t Sums::* count) 
     number += each.*count;
   }
   return number == 0 ? Mean{} : Mean{std::chrono::microseconds(total / number), number};
+}
+
+// One sample alone may be a probe of a new worker.
+double GroupModel::useful() const {
+  if (!tells_requests_) {
+    return std::numeric_limits<double>::infinity();
+  }
+  double most = 0;
+  double second = present_.size() == 1 ? present_.front().second : 0;
+  for (const auto& [at, requests] : present_) {
+    second = std::max(second, std::min(most, requests));
+    most = std::max(most, requests);
+  }
+  return std::max(1.0, second);
 }
 
 void GroupModel::missed_ttft() {

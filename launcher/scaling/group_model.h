@@ -23,6 +23,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/time.h"
@@ -67,8 +68,8 @@ class GroupModel {
  public:
   GroupModel(net::Role role, const GroupScaling& target) : role_(role), target_(target) {}
 
-  // The workers that serve, about twice a second.
-  void take(const std::vector<WorkerSample>& workers, Instant now);
+  // The workers that serve, about twice a second. `held`: requests that wait for one of them.
+  void take(const std::vector<WorkerSample>& workers, Instant now, uint64_t held = 0);
 
   struct Need {
     double workers = 0;
@@ -78,6 +79,10 @@ class GroupModel {
   // them).
   Need need(Duration ahead, double ease) const;
 
+  // How many workers could have had a request at the same time, of late; at least 1. No request is
+  // computed by two workers of a group, so more of them shorten nothing. Infinite: the engines do
+  // not tell.
+  double useful() const;
   // The workers missed the target on TTFT just now.
   void missed_ttft();
 
@@ -131,6 +136,8 @@ class GroupModel {
   double backlog_ = 0;
   double running_max_ = 0;  // Requests that ran at a worker while others queued there; 0: unknown.
   std::deque<Sums> window_;
+  std::deque<std::pair<Instant, double>> present_;  // Requests, with those that were held.
+  bool tells_requests_ = false;
   bool idle_ = true;
 };
 

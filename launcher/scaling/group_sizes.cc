@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "launcher/job/process_names.h"
 
 namespace pdjob::launcher {
 
@@ -189,18 +190,21 @@ std::vector<Event> GroupSizes::orders(const Job& job) const {
 
 GroupProgress GroupSizes::progress(const SizedGroup& group, const Job& job) const {
   GroupProgress progress{.wanted = group.wanted};
-  const auto wait_for = [&progress](const std::string& what) {
-    progress.missing += (progress.missing.empty() ? "" : ", ") + what;
+  std::vector<std::pair<std::string, std::vector<std::string>>> missing;  // By what they do.
+  const auto wait_for = [&missing](const std::string& what, const std::string& name) {
+    const auto known = std::ranges::find(missing, what, [](const auto& one) { return one.first; });
+    (known == missing.end() ? missing.emplace_back(what, std::vector<std::string>()) : *known)
+        .second.push_back(name);
   };
   for (const Process* process : members_of(group, job)) {
     if (process->state == ProcessState::kReady && !changes_role(*process)) {
       ++progress.serving;
       continue;
     }
-    wait_for(process->name + (!changes_role(*process)
-                                  ? " is " + std::string(to_string(process->state))
-                              : process->next_role == process->role ? " starts again"
-                                                                    : " changes its role"));
+    wait_for(!changes_role(*process)               ? to_string(process->state)
+             : process->next_role == process->role ? "starting again"
+                                                   : "changing roles",
+             process->name);
     if (process->state == ProcessState::kWaiting && !changes_role(*process)) {
       progress.trouble =
           process->name + " waits for a node with room: " + job.lack(process->demand);
@@ -212,11 +216,14 @@ GroupProgress GroupSizes::progress(const SizedGroup& group, const Job& job) cons
     const bool leaves = process.role == group.role && process.model == group.model &&
                         process.fate != Fate::kRestart;
     if (leaves) {
-      wait_for(process.name + " finishes its requests");
+      wait_for("finishing their requests", process.name);
     }
   }
+  for (const auto& [what, names] : missing) {
+    progress.missing += (progress.missing.empty() ? "" : ", ") + what + ": " + names_text(names);
+  }
   if (progress.missing.empty() && progress.serving != group.wanted) {
-    wait_for("the next step");
+    progress.missing = "the next step comes";
   }
   return progress;
 }

@@ -53,6 +53,7 @@ void JobMember::beat() {
   HeartbeatSent message{.name = name_, .engine_id = self_.engine_id, .sequence = ++beats_};
   add_waits(message);
   message.load = handler_->current_load();
+  handler_->add_to_heartbeat(message);
   launcher_->send(message);
   heartbeat_ = loop_.call_at(loop_.now() + kHeartbeatInterval, [this] { beat(); });
 }

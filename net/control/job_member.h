@@ -38,6 +38,8 @@ class JobMember final : public ControlClient::Handler {
     // End now: all is done, or it takes too long.
     virtual void on_shutdown() = 0;
     virtual WorkerLoad current_load() = 0;
+    // Adds what only routers know.
+    virtual void add_to_heartbeat(HeartbeatSent& /*message*/) {}
     // Any other message from the launcher (Membership, LoadReported).
     virtual void on_control(const Message& message) { static_cast<void>(message); }
 

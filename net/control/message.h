@@ -161,8 +161,8 @@ enum class OrderKind : uint8_t {
 };
 const char* to_string(OrderKind kind);  // "report", ...
 
-inline constexpr size_t kTroublesMax = 64;  // Workers that one answer names.
-// A worker that does not serve the fleet's weights, and why.
+inline constexpr size_t kTroublesMax = 64;  // Workers that one message names.
+// A worker that does not do what it should, and why.
 struct WorkerTrouble {
   std::string worker;
   std::string why;
@@ -187,6 +187,9 @@ struct HeartbeatSent {  // Every kHeartbeatInterval.
   // the one that waited longest. In thousandths, 0..1000.
   uint16_t starved_permille = 0;
   WorkerLoad load;
+  bool unusable = false;  // Of a router: it has no pair of workers that could serve a request.
+  // From routers: workers that requests avoid, because of what they answered.
+  std::vector<WorkerTrouble> troubles;
   friend bool operator==(const HeartbeatSent&, const HeartbeatSent&) = default;
 };
 

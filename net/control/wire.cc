@@ -87,6 +87,17 @@ void fields(Codec& codec, typename Codec::template Ref<Registered> message) {
 }
 
 template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<WorkerTrouble> trouble) {
+  text(codec, trouble.worker);
+  text(codec, trouble.why);
+}
+
+template <class Codec>
+void troubles(Codec& codec, auto& items) {
+  codec.list(items, kTroublesMax, [](Codec& in, auto& trouble) { fields(in, trouble); });
+}
+
+template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<HeartbeatSent> message) {
   text(codec, message.name);
   text(codec, message.engine_id);
@@ -94,6 +105,8 @@ void fields(Codec& codec, typename Codec::template Ref<HeartbeatSent> message) {
   codec.value(message.waited_us);
   codec.value(message.starved_permille);
   fields(codec, message.load);
+  codec.value(message.unusable);
+  troubles(codec, message.troubles);
 }
 
 template <class Codec>
@@ -190,12 +203,6 @@ void fields(Codec& codec, typename Codec::template Ref<WeightSource> source) {
 }
 
 template <class Codec>
-void fields(Codec& codec, typename Codec::template Ref<WorkerTrouble> trouble) {
-  text(codec, trouble.worker);
-  text(codec, trouble.why);
-}
-
-template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<OrderAnswered> message) {
   codec.value(message.id);
   codec.value(message.status);
@@ -206,7 +213,7 @@ void fields(Codec& codec, typename Codec::template Ref<OrderAnswered> message) {
   codec.value(message.workers);
   codec.value(message.serving);
   codec.value(message.updates);
-  codec.list(message.troubles, kTroublesMax, [](Codec& in, auto& trouble) { fields(in, trouble); });
+  troubles(codec, message.troubles);
 }
 
 // A message's type on the wire is its place in the variant plus one. The order is fixed within a

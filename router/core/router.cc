@@ -8,32 +8,6 @@
 namespace pdjob::router {
 namespace {
 
-// The meaning of a reply's head: about the worker, the request, and what to do next.
-enum class Verdict {
-  kGood,
-  kClientError,     // The request is bad: any worker would answer so.
-  kOverloaded,      // Healthy, but at its limit.
-  kHandOverFailed,  // A decode worker did not get the KV: not its own fault.
-  kUnable,          // It cannot serve it now; perhaps the hand-over failed.
-  kFailed,
-};
-
-Verdict verdict_on(const LegAnswered& answer) {
-  if (answer.status == 429 || (answer.status == 503 && answer.retry_after)) {
-    return Verdict::kOverloaded;
-  }
-  if (answer.status == 502) {
-    return Verdict::kHandOverFailed;
-  }
-  if (answer.status == 503) {
-    return Verdict::kUnable;
-  }
-  if (answer.status >= 500 || answer.status < 200) {
-    return Verdict::kFailed;
-  }
-  return answer.status >= 300 ? Verdict::kClientError : Verdict::kGood;
-}
-
 constexpr uint32_t kRetryAfterSeconds = 1;
 Error queue_full() { return {ErrorCode::kOverloaded, "too many requests wait (queue_max)"}; }
 // Requests for one model that may fail to find a worker before the rest of its queue is skipped. If
@@ -381,6 +355,7 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   Leg& leg = leg_of(request, stage);
   PDJOB_CHECK(!leg.running && leg.worker == effect.worker, request.id);
   leg.running = true;
+  leg.fetches = effect.kv == KvPart::kFetch || effect.kv == KvPart::kFetchReturned;
   keep_promise(leg);
   leg.begun = stage == Stage::kPrefill ? turn.now : Instant{};
   leg.tokens = request.facts.tokens(stage) - leg.cached_tokens;
@@ -508,164 +483,7 @@ bool Router::leave_to_rival(Request& request, Turn& turn) {
   return true;
 }
 
-// --- events of legs
-
-void Router::on(const LegAnswered& event, Turn& turn) {
-  Request* request = find_running(event.leg);
-  if (request == nullptr) {
-    return;
-  }
-  const Stage stage = event.leg.stage;
-  Leg& leg = leg_of(*request, stage);
-  const WorkerId worker = leg.worker;
-  end_prompt(leg);
-  const Verdict verdict = verdict_on(event);
-  if (verdict != Verdict::kGood) {
-    leg.begun = {};  // The time of a refusal says nothing about the pace.
-  } else if (stage == Stage::kDecode && leg.as == stage) {
-    leg.begun = turn.now;
-  }
-  if (verdict == Verdict::kFailed) {
-    request->accused.push_back(worker);
-  } else if (table_.note_good(worker)) {
-    room_made_ = true;
-  }
-  if (event.kv_suspect && stage == Stage::kDecode &&
-      request->attempt.prefill.worker != WorkerId{}) {
-    suspicions_.note(request->attempt.prefill.worker, worker, turn.now);
-    turn.effects.emplace_back(PairSuspected{request->attempt.prefill.worker, worker});
-  }
-  if (request->state == State::kRelaying || request->state == State::kAnswered) {
-    return;  // Another leg already serves the client.
-  }
-  if (verdict == Verdict::kGood && stage == Stage::kDecode) {
-    convict(*request, turn);
-    if (event.aborted) {
-      drop_prefill(*request, turn);
-    }
-    relay(*request, stage, turn);
-  } else if (verdict == Verdict::kClientError && leg.as != stage) {
-    serve_by_pair(*request, turn);
-  } else if (verdict == Verdict::kClientError) {
-    relay_refusal(*request, stage, turn);
-  } else if (verdict != Verdict::kGood) {
-    answer_badly(*request, event, turn);
-  }
-}
-
-void Router::convict(Request& request, Turn& turn) {
-  for (const WorkerId worker : std::exchange(request.accused, {})) {
-    table_.note_failed(worker, turn.now);
-  }
-}
-
-void Router::relay(Request& request, Stage stage, Turn& turn) {
-  drop_rival(request, turn);
-  const bool on_trial = leg_of(request, stage).on_trial;
-  set_wake(request, on_trial ? std::min(request.deadline, turn.now + limits::kSuspectTrial)
-                             : request.deadline);
-  // The decode leg answers well, so the prefill leg beside it has moved its KV and will end soon.
-  request.attempt.offered = false;
-  // If the client named no model, the stream continues with this worker's model.
-  const Worker* worker = table_.find(leg_of(request, stage).worker);
-  if (request.facts.model.empty() && worker != nullptr) {
-    request.facts.model = worker->entry.model;
-  }
-  request.state = State::kRelaying;
-  request.relayed = stage;
-  request.begun = true;
-  request.tries = 0;
-  turn.effects.emplace_back(Relay{{request.id, request.attempt.number, stage}});
-}
-
-// A prefill worker refused a whole request. It may be too small for it: a decode worker decides.
-void Router::serve_by_pair(Request& request, Turn& turn) {
-  cancel_legs(request, turn);
-  request.wants_pair = true;
-  request.tries -= 1;
-  place(request, turn);
-}
-
-// Sends this leg's bad reply to the client, but never into the middle of a stream.
-void Router::relay_refusal(Request& request, Stage stage, Turn& turn) {
-  if (request.begun) {
-    abort(request, turn);
-    return;
-  }
-  if (stage == Stage::kPrefill) {
-    cancel_leg(request, Stage::kDecode, turn);
-  } else {
-    drop_prefill(request, turn);
-  }
-  relay(request, stage, turn);
-}
-
-// The worker refused or failed with an HTTP answer. Tries another pair, now or when there is one.
-// After the last attempt, the client gets this answer. If all workers are overloaded, it gets it at
-// once: the answer's Retry-After says more than waiting here would.
-void Router::answer_badly(Request& request, const LegAnswered& answer, Turn& turn) {
-  const Stage stage = answer.leg.stage;
-  const Verdict verdict = verdict_on(answer);
-  const WorkerId worker = leg_of(request, stage).worker;
-  // A decode worker cannot always tell why a hand-over failed, so its prefill worker is avoided
-  // too.
-  const bool paired = stage == Stage::kDecode && request.attempt.prefill.worker != WorkerId{};
-  const bool ambiguous = paired && verdict != Verdict::kOverloaded;
-  if (ambiguous) {
-    request.failed.push_back(request.attempt.prefill.worker);
-  }
-  if (!ambiguous || verdict != Verdict::kHandOverFailed) {
-    request.failed.push_back(worker);
-  }
-  if (verdict == Verdict::kOverloaded && stage == Stage::kPrefill) {
-    request.prefill_overloaded = true;
-  }
-  // If its prefill worker is dying, that connection breaks in a moment, and makes it a suspect.
-  // Until then another worker is not risked.
-  if (verdict == Verdict::kHandOverFailed && config_.hears_losses && !request.rival &&
-      request.attempt.prefill.running && may_try_again(request) && retries_.left()) {
-    cancel_leg(request, Stage::kDecode, turn);
-    request.last_failure = "status " + std::to_string(answer.status);
-    request.hand_over_failed = true;
-    set_wake(request, std::min(request.deadline, turn.now + limits::kBrokenLegWait));
-    return;
-  }
-  if (verdict != Verdict::kOverloaded) {
-    table_.forget_address(request.attempt.prefill.worker);
-  }
-  if (leave_to_rival(request, turn)) {
-    return;
-  }
-  const bool in_budget = retries_.left();
-  if (may_try_again(request) && !in_budget) {
-    turn.effects.emplace_back(OutOfRetries{request.id});
-  }
-  const bool may_retry = may_try_again(request) && in_budget;
-  std::optional<Choice> choice;
-  if (may_retry) {
-    choice = choose(request, turn.now);
-    if (!choice && ambiguous) {
-      std::erase(request.failed,
-                 worker);  // It may succeed with another prefill worker, or none.
-      choice = choose(request, turn.now);
-    }
-  }
-  if (!may_retry || (!choice && verdict == Verdict::kOverloaded)) {
-    relay_refusal(request, stage, turn);
-    return;
-  }
-  retries_.spend();
-  request.last_failure = "status " + std::to_string(answer.status);
-  cancel_legs(request, turn);
-  const RetryReason reason =
-      verdict == Verdict::kOverloaded ? RetryReason::kOverloaded : RetryReason::kFailed;
-  turn.effects.emplace_back(Retried{request.id, reason, worker});
-  if (choice) {
-    send(request, *choice, turn);
-  } else {
-    enqueue(request, turn);
-  }
-}
+// --- events of legs: router_answers.cc has LegAnswered
 
 void Router::note_pace(const Leg& leg, Stage stage, Instant now) {
   if (leg.begun == Instant{}) {
@@ -686,6 +504,7 @@ void Router::on(const LegEnded& event, Turn& turn) {
   }
   const Stage stage = event.leg.stage;
   note_pace(leg_of(*request, stage), stage, turn.now);
+  table_.note_whole(leg_of(*request, stage).worker);
   end_leg(*request, stage);
   if (request->state == State::kAnswered) {
     erase(*request);
@@ -909,8 +728,7 @@ void Router::on(const WorkerProbed& event, Turn& turn) {
     table_.set_silent(worker->id, event.silent);
     return;
   }
-  if (worker->failures > 0 || worker->silent) {
-    table_.note_good(worker->id);
+  if (table_.note_reachable(worker->id)) {
     for (auto& [id, request] : requests_) {
       std::erase(request.failed, worker->id);
     }

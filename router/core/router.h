@@ -17,7 +17,8 @@
 //                                   serves the request, the other one is cancelled
 //   concurrent -- the prefill leg's reply names another address than the decode leg was told -->
 //                                   a new decode leg: decoding
-//   concurrent, decoding -- the decode leg answers, or any leg says 4xx --> [relaying]
+//   concurrent, decoding -- the decode leg answers, or any leg says that the request is bad
+//                                   --> [relaying]; verdict.h tells what answers mean
 //   relaying -- reply complete --> done, or [answered] until a prefill leg still running has ended
 //   relaying -- upstream dies  --> [queued], to continue elsewhere, if its tokens are known;
 //                                  otherwise aborted: a failed generation is never a clean 200
@@ -75,6 +76,7 @@
 #include "router/core/pair_suspicions.h"
 #include "router/core/prefill_pace.h"
 #include "router/core/retry_budget.h"
+#include "router/core/verdict.h"
 #include "router/policies/pair_policy.h"
 #include "router/policies/worker_table.h"
 
@@ -132,6 +134,7 @@ struct LegAnswered {  // The reply's head has arrived.
   bool retry_after = false;  // It has Retry-After. With 503, that means "overloaded".
   bool kv_suspect = false;   // Decode leg: KV from this prefill worker was damaged repeatedly.
   bool aborted = false;      // Decode leg: it was asked to end, and may not have fetched the KV.
+  bool clients_key = false;  // The client's own key was passed on, not one of the router.
 };
 struct LegEnded {  // The reply is complete.
   LegId leg;
@@ -269,6 +272,10 @@ struct Blamed {  // Workers crashed or hung while it ran on them; it is refused 
 struct TakeOff {
   LegId leg;
 };
+struct WorkerAvoided {  // For logs: requests go elsewhere for a while, because it answers so.
+  WorkerId worker;
+  int status = 0;
+};
 struct AbortRunning {};  // Clients' requests at workers end now, with the tokens that they have.
 struct Quiet {};         // Admission is closed, and no worker has a client's request.
 // Each request that arrived ends with exactly one of these four.
@@ -291,7 +298,7 @@ struct Drained {};
 using RouterEffect =
     std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
                  Abort, Forget, Drained, PairSuspected, Continued, Bypassed, OutOfRetries, Hedged,
-                 LearnTokens, Blamed, TakeOff, AbortRunning, Quiet>;
+                 LearnTokens, Blamed, TakeOff, AbortRunning, Quiet, WorkerAvoided>;
 
 class Router {
  public:
@@ -350,10 +357,16 @@ class Router {
     uint64_t work = 0;          // Tokens until it is done, including those of requests before it.
     Stage as = Stage::kDecode;  // The policy of this stage chose its worker.
     bool running = false;
+    bool fetches = false;     // A decode leg that was told where the KV is.
     bool promised = false;    // Counted in Worker::promised.
     bool on_trial = false;    // A suspect's, and counted in Worker::suspects.
     bool as_suspect = false;  // It began as one.
     Instant begun{};          // Start of its work (a decode leg: its answer); zero: not measured.
+  };
+  // A worker that answered badly, perhaps because of the request itself.
+  struct Accused {
+    WorkerId worker;
+    int status = 0;
   };
   // One attempt on one pair.
   struct Attempt {
@@ -413,11 +426,11 @@ class Router {
     bool wants_pair = false;          // No prefill worker serves it alone.
     bool prefill_overloaded = false;  // Decode workers then do not prefill instead.
     std::vector<WorkerId> failed;     // Not tried again while others are left.
-    std::vector<WorkerId> accused;    // Answered 5xx, perhaps because of the request itself.
-    std::string last_failure;         // For the client, if no further attempt succeeds.
-    std::vector<Loss> losses;         // Without those from outside.
-    bool hand_over_failed = false;    // Waits for how its prefill leg ends, for a moment.
-    Instant alone_until{};            // Until then, a queued suspect waits for a worker of its own.
+    std::vector<Accused> accused;
+    std::string last_failure;       // For the client, if no further attempt succeeds.
+    std::vector<Loss> losses;       // Without those from outside.
+    bool hand_over_failed = false;  // Waits for how its prefill leg ends, for a moment.
+    Instant alone_until{};          // Until then, a queued suspect waits for a worker of its own.
   };
   struct Pick {
     std::optional<Chosen> worker;
@@ -499,12 +512,17 @@ class Router {
   // This attempt has failed; its rival takes over. Returns false if there is no rival.
   bool leave_to_rival(Request& request, Turn& turn);
 
-  // Another worker answered the request well, so the accused workers are at fault.
+  // Answers of workers: router_answers.cc.
+  void judge(Request& request, WorkerId worker, const LegAnswered& answer, Verdict verdict,
+             Turn& turn);
   void convict(Request& request, Turn& turn);
   void relay(Request& request, Stage stage, Turn& turn);
   void serve_by_pair(Request& request, Turn& turn);
   void relay_refusal(Request& request, Stage stage, Turn& turn);
-  void answer_badly(Request& request, const LegAnswered& answer, Turn& turn);
+  static bool is_ambiguous(const Request& request, Stage stage, Verdict verdict);
+  void avoid_for_request(Request& request, const LegAnswered& answer, Verdict verdict);
+  void answer_badly(Request& request, const LegAnswered& answer, Verdict verdict, Turn& turn);
+  void end_badly(Request& request, const LegAnswered& answer, Verdict verdict, Turn& turn);
   void retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,
              Turn& turn);
   // The stream broke off: continues it on another pair, now or when there is one.

@@ -48,7 +48,9 @@ bool Router::pins_fit(const RequestFacts& facts) const {
 // Ignored if the worker would be the only one left: suspicion only orders the choice.
 bool Router::is_avoided(Stage stage, const Worker& worker, const Request& request,
                         std::optional<WorkerId> decode, Instant now) const {
-  if (worker.suspects > 0 || worker.stands_still()) {
+  // A request that has failed once is no trial for another worker.
+  const bool unsure = worker.overloads > 0 || worker.health(now) == Health::kHalfOpen;
+  if (worker.suspects > 0 || worker.stands_still() || (request.attempts_made > 0 && unsure)) {
     return true;
   }
   if (suspicions_.empty()) {

@@ -155,14 +155,18 @@ std::vector<const Worker*> WorkerTable::candidates(Stage stage, std::string_view
                                                    const std::vector<WorkerId>& except,
                                                    Instant now) const {
   std::vector<const Worker*> usable;
+  std::vector<const Worker*> busy;
   std::vector<const Worker*> suspects;
   for (const Worker* const worker : by_stage_.at(static_cast<size_t>(stage))) {
     if (worker->accepts() && worker->serves(model) &&
         std::find(except.begin(), except.end(), worker->id) == except.end()) {
-      (worker->health(now) == Health::kSuspect ? suspects : usable).push_back(worker);
+      (worker->health(now) == Health::kSuspect ? suspects
+       : now < worker->busy_until              ? busy
+                                               : usable)
+          .push_back(worker);
     }
   }
-  return std::move(usable.empty() ? suspects : usable);
+  return std::move(!usable.empty() ? usable : !busy.empty() ? busy : suspects);
 }
 
 bool WorkerTable::any(Stage stage, std::string_view model) const {
@@ -259,22 +263,67 @@ bool WorkerTable::note_good(WorkerId id) {
   if (worker == nullptr) {
     return false;
   }
-  worker->failures = 0;
+  worker->failures = worker->doubts = worker->overloads = 0;
+  worker->bad_status = 0;
+  worker->busy_until = {};
   worker->trial = false;
   return std::exchange(worker->silent, false);
 }
 
-void WorkerTable::note_failed(WorkerId id, Instant now) {
+void WorkerTable::note_whole(WorkerId id) {
+  if (Worker* worker = find_mutable(id); worker != nullptr && worker->failures == 0) {
+    worker->setbacks = 0;
+  }
+}
+
+bool WorkerTable::note_reachable(WorkerId id) {
+  Worker* worker = find_mutable(id);
+  if (worker == nullptr || (worker->failures == 0 && !worker->silent)) {
+    return false;
+  }
+  if (worker->bad_status != 0) {
+    return std::exchange(worker->silent, false);
+  }
+  note_good(id);
+  return true;
+}
+
+bool WorkerTable::note_overloaded(WorkerId id, Instant now) {
+  Worker* worker = find_mutable(id);
+  if (worker == nullptr) {
+    return false;
+  }
+  const uint32_t before = worker->overloads;
+  const Instant until = worker->busy_until;
+  const bool was_silent = note_good(id);
+  worker->overloads = now < until ? before : before + 1;
+  worker->busy_until = now < until ? until : now + std::min(backoff(before + 1), kBusyMax);
+  return was_silent;
+}
+
+bool WorkerTable::note_failed(WorkerId id, Instant now, int status) {
   forget_address(id);  // Another engine may be in its place.
   Worker* worker = find_mutable(id);
   // Many legs may fail for one cause: only the first failure, or a failed trial, grows the
   // back-off.
   if (worker == nullptr || (worker->failures > 0 && now < worker->retry_at)) {
-    return;
+    return false;
   }
   worker->failures += 1;
-  worker->retry_at = now + backoff(worker->failures);
+  worker->setbacks += 1;
+  worker->bad_status = status;
+  worker->retry_at = now + backoff(worker->setbacks);
   worker->trial = false;
+  return true;
+}
+
+bool WorkerTable::note_doubt(WorkerId id, Instant now, int status) {
+  Worker* worker = find_mutable(id);
+  if (worker == nullptr) {
+    return false;
+  }
+  worker->doubts = std::min(worker->doubts + 1, kDoubtsMax);
+  return worker->doubts == kDoubtsMax && note_failed(id, now, status);
 }
 
 }  // namespace pdjob::router

@@ -4,7 +4,12 @@
 //   healthy --failed--> suspect (back-off) --time passes--> half-open --one trial--> healthy |
 //   suspect (longer back-off)
 //
-// Suspicion only orders the choice: if no better worker is left, suspects are candidates too. Pure.
+// A worker fails by its connection, or by what it answers (router/core/verdict.h). The back-off
+// grows until the worker has sent a whole good reply, so one that begins replies and breaks them
+// off is avoided longer and longer. An overloaded worker is healthy, and avoided for moments.
+//
+// Suspicion only orders the choice: if no better worker is left, the overloaded ones are
+// candidates, and after them the suspects. Every policy chooses among what is left. Pure.
 #pragma once
 
 #include <algorithm>
@@ -46,12 +51,17 @@ struct Worker {
 
   WorkerPace pace;
 
-  uint32_t failures = 0;  // In a row; 0: healthy.
-  Instant retry_at{};     // A suspect is avoided until then.
-  bool trial = false;     // A half-open worker's one trial is in flight.
-  bool silent = false;    // No answer to health checks for a while: it gets no new requests.
-  uint32_t promised = 0;  // Requests that come here next, once their prompts are computed.
-  uint32_t suspects = 0;  // Requests on trial here, which may have killed another worker.
+  uint32_t failures = 0;   // In a row; 0: healthy.
+  uint32_t setbacks = 0;   // Failures since its last whole reply.
+  uint32_t doubts = 0;     // Bad answers in a row that may be the requests' own fault.
+  int bad_status = 0;      // The last failure was this answer; 0: it was none, or it is healthy.
+  uint32_t overloads = 0;  // Answers in a row that it is at its limit.
+  Instant busy_until{};    // An overloaded worker is avoided until then.
+  Instant retry_at{};      // A suspect is avoided until then.
+  bool trial = false;      // A half-open worker's one trial is in flight.
+  bool silent = false;     // No answer to health checks for a while: it gets no new requests.
+  uint32_t promised = 0;   // Requests that come here next, once their prompts are computed.
+  uint32_t suspects = 0;   // Requests on trial here, which may have killed another worker.
 
   // True if its engine has been at one turn for long; it may hang.
   bool stands_still() const {
@@ -87,6 +97,9 @@ class WorkerTable {
  public:
   static constexpr Duration kBackoffFirst = std::chrono::milliseconds(100);
   static constexpr Duration kBackoffMax = std::chrono::seconds(5);
+  static constexpr Duration kBusyMax = std::chrono::seconds(1);
+  // So many bad answers in a row are the worker's fault, whatever the requests were.
+  static constexpr uint32_t kDoubtsMax = 3;
 
   // Replaces the whole list, as membership messages give it. Returns the ids that are gone. Ignores
   // entries that are not workers, repeat a name or exceed limits::kWorkersMax.
@@ -99,7 +112,8 @@ class WorkerTable {
   bool knows_model(std::string_view model) const;
 
   // Workers that serve `stage` and `model`, by id, if they accept requests and are not in `except`.
-  // Returns the healthy ones and due trials or, if there are none, the suspects.
+  // Returns the healthy ones and due trials or, if there are none, the overloaded ones, or else the
+  // suspects.
   std::vector<const Worker*> candidates(Stage stage, std::string_view model,
                                         const std::vector<WorkerId>& except, Instant now) const;
   // True if any worker accepts such requests, in whatever health.
@@ -126,7 +140,18 @@ class WorkerTable {
   void forget_address(WorkerId id);
   // Records a good answer. Returns true if the worker was silent, and so has room again.
   bool note_good(WorkerId id);
-  void note_failed(WorkerId id, Instant now);
+  // Records that a good answer has come to its end.
+  void note_whole(WorkerId id);
+  // Records that a health check was answered. This says nothing of a worker that answers requests
+  // badly. Returns true if the worker is usable again.
+  bool note_reachable(WorkerId id);
+  // Like note_good(): it lives.
+  bool note_overloaded(WorkerId id, Instant now);
+  // `status`: of the bad answer; 0: there was none. These two return true if the worker is avoided
+  // for longer from now on.
+  bool note_failed(WorkerId id, Instant now, int status = 0);
+  // Records a bad answer that may be the request's own fault.
+  bool note_doubt(WorkerId id, Instant now, int status);
 
  private:
   Worker* find_mutable(WorkerId id);

@@ -11,6 +11,7 @@
 #include "openai/headers.h"
 #include "openai/openai.h"
 #include "openai/openai_reply.h"
+#include "router/core/verdict.h"
 #include "router/prefix_index/prompt_blocks.h"
 #include "router/relay/abort_step.h"
 #include "router/relay/leg_head.h"
@@ -200,10 +201,10 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   const TenantConfig& tenant = tenant_config(exchange.tenant);
   const bool probes = is_probe(request, tenant);
   exchange.timed = generates && !probes;
-  exchange.header_lines =
-      leg_header_lines(request, {.own_key = config_.own_keys || !admission_.open_to_all(),
-                                 .traced = exchange.span != nullptr,
-                                 .tenant = tenant.name});
+  const bool own_key = config_.own_keys || !admission_.open_to_all();
+  exchange.clients_key = !own_key && !request.header("authorization").empty();
+  exchange.header_lines = leg_header_lines(
+      request, {.own_key = own_key, .traced = exchange.span != nullptr, .tenant = tenant.name});
   if (config_.continuations > 0 && body.stream() && body.resumable() &&
       exchange.sink->takes_chunks()) {
     exchange.record = std::make_unique<StreamRecord>();
@@ -557,11 +558,13 @@ void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
   const bool can_resume = !leg.resumes || head.status >= 300 ||
                           (head.status == 200 && head.framing == net::BodyFraming::kChunked &&
                            !head.header(openai::header::kWorker).empty());
+  const auto exchange = exchanges_.find(leg.id.request);
   submit(LegAnswered{.leg = leg.id,
                      .status = can_resume ? head.status : 500,
                      .retry_after = !head.header("retry-after").empty(),
                      .kv_suspect = !head.header(openai::header::kKvSuspect).empty(),
-                     .aborted = !head.header(openai::header::kAborted).empty()});
+                     .aborted = !head.header(openai::header::kAborted).empty(),
+                     .clients_key = exchange != exchanges_.end() && exchange->second.clients_key});
   head_ = nullptr;
 }
 
@@ -944,6 +947,13 @@ void RelayApi::carry_out(const AbortRunning& /*effect*/) {
 void RelayApi::carry_out(const Quiet& /*effect*/) {
   if (on_quiet_) {
     on_quiet_();
+  }
+}
+
+void RelayApi::carry_out(const WorkerAvoided& effect) {
+  if (avoided_warning_.opens(loop_.now())) {
+    log::warn("requests avoid " + std::string(name_of(effect.worker, "a worker")) + ": " +
+              answer_text(effect.status));
   }
 }
 

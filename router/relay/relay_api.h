@@ -145,6 +145,7 @@ class RelayApi final : public net::HttpCallHandler {
     net::CallId relayed;                   // The leg whose bytes the sink gets.
     std::unique_ptr<Span> span;            // If it is traced.
     bool timed = false;                    // Its timing is kept: it generates, and is no probe.
+    bool clients_key = false;              // Legs carry the client's own Authorization.
     bool own_id = false;                   // The request id is of the router.
     Instant prefilled{};
     Duration kv_visible{};
@@ -186,6 +187,7 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const TakeOff& effect);
   void carry_out(const AbortRunning& effect);
   void carry_out(const Quiet& effect);
+  void carry_out(const WorkerAvoided& effect);
   void carry_out(const Complete& effect);
   void carry_out(const Refuse& effect);
   void carry_out(const Abort& effect);
@@ -275,6 +277,7 @@ class RelayApi final : public net::HttpCallHandler {
   const net::HttpReplyHead* head_ = nullptr;  // Set while the core handles it.
   std::string scratch_;
   WarnGate degraded_warning_{std::chrono::seconds(10)};
+  WarnGate avoided_warning_{std::chrono::seconds(1)};
   // Clients cause these lines, as many as they like. One gate for each reason.
   std::array<WarnGate, kDenialReasons> denial_lines_;
   Runner runner_{loop_, core_, *this};

@@ -62,7 +62,7 @@ TEST_F(JobNewsTest, TellsOfDeathsAndRecoveriesOfAReadyJobOnly) {
   EXPECT_EQ(lines_, "");
   serves_ = false;
   step(ProcessExited{.incarnation = newest_.incarnation, .how = "signal 9 (Killed)"});
-  EXPECT_EQ(lines_, "decode-0 died: signal 9 (Killed); it starts again in 0.2 s\n");
+  EXPECT_EQ(lines_, "decode-0 died: signal 9 (Killed); it is tried again in 0.2 s\n");
   pass(milliseconds(300));
   EXPECT_TRUE(lines_.ends_with("0.2 s\n")) << "it does not serve yet";
   serves_ = true;

@@ -53,7 +53,8 @@ TEST_F(StatusTest, TextIsATableOfProcesses) {
             "NAME      ROLE    STATE       FOR    PID  RESTARTS  URL                     LOAD\n"
             "router-0  router  registered  1m15s  101  0         http://127.0.0.1:8000   0 "
             "running, 0 queued\n"
-            "decode-0  both    backoff     1m15s  -    0         http://127.0.0.1:40001  -\n");
+            "decode-0  both    backoff     1m15s  -    0         http://127.0.0.1:40001  -\n"
+            "decode-0 died: exit code 1; it is tried again\n");
   EXPECT_EQ(progress_line(job_),
             "0 of 2 ready, 1 registered, 1 backoff; decode-0 died: exit code 1");
 }
@@ -99,6 +100,75 @@ TEST_F(StatusTest, OfSeveralModelsItSaysWhoseEachWorkerIs) {
   EXPECT_NE(json.find(R"({"name":"router-0","role":"router","state")"), std::string::npos);
   EXPECT_NE(json.find(R"({"name":"tiny-decode-0","role":"both","model":"tiny")"),
             std::string::npos);
+}
+
+class ServingStatusTest : public StatusTest {
+ protected:
+  ServingStatusTest() {
+    for (const auto& [name, engine_id] :
+         {std::pair("router-0", "router-0.n.1"), std::pair("decode-0", "decode-0.n.2")}) {
+      tell(MessageArrived{name, net::Registered{.worker = {.engine_id = engine_id, .port = 8000}}});
+    }
+    for (size_t i = 0; i < effects_.size(); ++i) {
+      if (const auto* probe = std::get_if<Probe>(&effects_[i])) {
+        tell(ProbeSucceeded{.probe = probe->probe, .kv_bytes = 1});
+      } else if (const auto* send = std::get_if<Send>(&effects_[i])) {
+        if (const auto* told = std::get_if<net::Membership>(&send->message)) {
+          tell(MessageArrived{send->peer, net::MembershipApplied{"router-0.n.1", told->version}});
+        }
+      }
+    }
+  }
+
+  // The router's next heartbeat.
+  void router_says(bool unusable, std::vector<net::WorkerTrouble> troubles = {}) {
+    tell(MessageArrived{"router-0", net::HeartbeatSent{.name = "router-0",
+                                                       .engine_id = "router-0.n.1",
+                                                       .unusable = unusable,
+                                                       .troubles = std::move(troubles)}});
+  }
+};
+
+TEST_F(ServingStatusTest, AJobIsReadyOnlyWhileARouterCouldServeARequest) {
+  ASSERT_EQ(job_.state(), JobState::kReady) << job_.waiting_for();
+  EXPECT_EQ(job_state_text(job_), "ready");
+  router_says(true);
+  EXPECT_EQ(job_state_text(job_), "unavailable");
+  EXPECT_FALSE(serves(job_));
+  EXPECT_NE(status_text(view(seconds(1))).find("job demo: unavailable, "), std::string::npos);
+  EXPECT_NE(status_text(view(seconds(1))).find("\nno usable pair of workers: "), std::string::npos);
+  EXPECT_NE(status_json(view(seconds(1))).find(R"("state":"unavailable")"), std::string::npos);
+  router_says(false);
+  EXPECT_EQ(job_state_text(job_), "ready");
+  tell(ProcessExited{{1}, "signal 9"});
+  EXPECT_EQ(job_state_text(job_), "unavailable") << "no router serves";
+}
+
+TEST_F(ServingStatusTest, SaysWhichWorkerRequestsAvoidAndWhy) {
+  router_says(false, {{"decode-0", "it answered 401: it refuses the key of its requests"}});
+  EXPECT_TRUE(
+      status_text(view(seconds(1)))
+          .ends_with("\nrequests avoid decode-0: it answered 401: it refuses the key of its "
+                     "requests\n"))
+      << status_text(view(seconds(1)));
+  EXPECT_NE(status_json(view(seconds(1))).find(R"("troubles":[{"worker":"decode-0","why":"it )"),
+            std::string::npos);
+}
+
+TEST_F(StatusTest, SaysWhyAProcessIsNotThere) {
+  tell(ProcessExited{{2}, "exit code 1"});
+  const std::string text = status_text(view(Duration::zero()));
+  EXPECT_TRUE(text.ends_with("\ndecode-0 died: exit code 1; it is tried again\n")) << text;
+  const Demand demand{.cores = 1, .role = "decode", .model = "m", .labels = {{"disk", "fast"}}};
+  Job job({{"router-0", net::Role::kRouter},
+           {"decode-0", net::Role::kDecode, "m", demand},
+           {"decode-1", net::Role::kDecode, "m", demand}},
+          JobTiming{}, "n", {.nodes = {{.name = "a", .cores = 4, .memory_bytes = 1 << 30}}});
+  const std::string waiting = status_text({.plan = plan_, .job = job});
+  EXPECT_NE(waiting.find("\ndecode-0, decode-1: each waits for a node with room: "),
+            std::string::npos)
+      << waiting;
+  EXPECT_NE(waiting.find("disk"), std::string::npos) << waiting;
 }
 
 TEST_F(StatusTest, ShowsHowMuchSlowerThanItsPeersAWorkerIs) {

@@ -288,6 +288,59 @@ TEST(Autoscaler, ARoleThatIsLateGetsAWorkerWhileTheOtherRoleHasIdleOnes) {
   }
 }
 
+// So many clients, each of which sends its next request when the last one is answered. Returns the
+// most workers of both groups.
+uint32_t most_for_clients(uint64_t clients, const PlantSpec& work, uint64_t seed) {
+  Plant plant(work, seed, 1, 1);
+  Autoscaler scaler(both_groups(), {});
+  uint32_t most = 0;
+  for (int i = 0; i < 6000; ++i) {
+    while (plant.arrived - plant.finished < clients) {
+      plant.send();
+    }
+    plant.advance(0);
+    if (i % 10 == 0) {
+      plant.apply(scaler.step(plant.look(), plant.now));
+    }
+    most = std::max({most, plant.wanted[Plant::kPrefill], plant.wanted[Plant::kDecode]});
+  }
+  EXPECT_GT(plant.finished, 0U);
+  return most;
+}
+
+// Regression: one client with long prompts made a group grow from 1 to 5.
+TEST(Autoscaler, MoreWorkersThanClientsWhoWaitForEachAnswerNeverCome) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    for (const double prompt : {50.0, 400.0, 4000.0, 20000.0}) {
+      for (const bool tells : {true, false}) {
+        const PlantSpec work{.prompt_tokens = prompt, .itl_alone = 0.1, .tells_speed = tells};
+        EXPECT_EQ(most_for_clients(1, work, seed), 1U) << prompt << ", seed " << seed;
+        EXPECT_LE(most_for_clients(3, work, seed), 3U) << prompt << ", seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(Autoscaler, SaysThatMoreWorkersWouldNotHelp) {
+  Plant plant({.prompt_tokens = 4000}, 3, 1, 1);
+  Autoscaler scaler(both_groups(), {});
+  std::vector<std::string> told;
+  for (int i = 0; i < 3000; ++i) {
+    if (plant.arrived == plant.finished) {
+      plant.send();
+    }
+    plant.advance(0);
+    for (const Decision& each :
+         i % 10 == 0 ? scaler.step(plant.look(), plant.now) : std::vector<Decision>()) {
+      EXPECT_EQ(each.from, each.to);
+      told.push_back(each.reason);
+    }
+  }
+  ASSERT_FALSE(told.empty());
+  EXPECT_TRUE(told.front().ends_with("; no request waits, so more workers would not help"))
+      << told.front();
+}
+
 // --- single decisions
 
 TEST(Autoscaler, WithoutRequestsAllWorkersEndAndTheNextRequestBringsThemBack) {

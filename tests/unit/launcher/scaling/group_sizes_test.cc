@@ -121,7 +121,18 @@ TEST(GroupSizes, AWorkerThatLeavesIsNotAskedAgain) {
   living.tell(group.orders(living.job).front());
   EXPECT_EQ(text_of(group.orders(living.job)), "");
   EXPECT_EQ(group.progress(*group.find("decode"), living.job).missing,
-            "decode-1 finishes its requests");
+            "finishing their requests: decode-1");
+}
+
+TEST(GroupSizes, ManyWorkersThatStartAreToldInOneShortText) {
+  LivingJob living(plan(1, 1), setting());
+  GroupSizes group = sizes(1, 8);
+  living.registers = false;
+  for (const Event& order : group.orders(living.job)) {
+    living.tell(order);
+  }
+  EXPECT_EQ(group.progress(*group.find("decode"), living.job).missing,
+            "starting: decode-1, decode-2, decode-3 and 4 more");
 }
 
 TEST(GroupSizes, AnOrderThatDoesNotFitSaysWhatIsShortAndChangesNothing) {

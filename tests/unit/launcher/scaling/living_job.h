@@ -37,15 +37,18 @@ class LivingJob {
 
   Job job;
   Instant now{std::chrono::seconds(1000)};
-  bool drains = true;  // Workers answer a Drain at once, and end.
+  bool drains = true;     // Workers answer a Drain at once, and end.
+  bool registers = true;  // Processes register as soon as they are spawned.
 
  private:
   template <class Any>
   void answer(const Any& /*effect*/, std::deque<Event>& /*events*/) {}
   void answer(const Spawn& spawn, std::deque<Event>& events) {
     events.emplace_back(Spawned{spawn.incarnation, 100});
-    events.emplace_back(MessageArrived{
-        spawn.name, net::Registered{.worker = {.engine_id = spawn.engine_id, .port = 1}}});
+    if (registers) {
+      events.emplace_back(MessageArrived{
+          spawn.name, net::Registered{.worker = {.engine_id = spawn.engine_id, .port = 1}}});
+    }
   }
   void answer(const Probe& probe, std::deque<Event>& events) {
     events.emplace_back(ProbeSucceeded{.probe = probe.probe, .kv_bytes = 1});

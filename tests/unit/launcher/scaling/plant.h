@@ -48,10 +48,7 @@ class Plant {
     double due = requests_per_second * kStep;
     while (random_.unit() < due) {
       due -= 1;
-      arrivals_.push_back({.prompt = exponential(spec.prompt_tokens),
-                           .output = std::max(1.0, exponential(spec.output_tokens)),
-                           .arrived = now});
-      ++arrived;
+      send();
     }
     give_places();
     for (std::list<Worker>& group : groups_) {
@@ -71,6 +68,14 @@ class Plant {
     for (Worker& worker : groups_[kDecode]) {
       decode(worker);
     }
+  }
+
+  // One more request arrives.
+  void send() {
+    arrivals_.push_back({.prompt = exponential(spec.prompt_tokens),
+                         .output = std::max(1.0, exponential(spec.output_tokens)),
+                         .arrived = now});
+    ++arrived;
   }
 
   void apply(const std::vector<Decision>& decisions) {

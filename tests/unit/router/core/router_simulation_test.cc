@@ -115,6 +115,7 @@ class World {
   void on(const Hedged&) { ASSERT_GT(config_.hedge_quantile, 0); }
   void on(const TakeOff& effect) { ASSERT_TRUE(legs_.contains(effect.leg)); }
   void on(const AbortRunning&) {}
+  void on(const WorkerAvoided& effect) { ASSERT_GT(effect.status, 0); }
   void on(const Quiet&) { ASSERT_TRUE(router_.closed() && router_.requests_running() == 0); }
   void on(const LearnTokens&) { FAIL() << "nobody is listened to"; }
   void on(const Degraded&) { ASSERT_EQ(config_.fallback, Fallback::kDecodeAlone); }
