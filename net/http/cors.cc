@@ -22,6 +22,10 @@ std::string_view allowed_origin(const CorsOptions& options, std::string_view ori
 
 }  // namespace
 
+bool allows_page(const CorsOptions& options, std::string_view origin) {
+  return !allowed_origin(options, origin).empty();
+}
+
 std::string cors_lines(const CorsOptions& options, const std::vector<HttpHeader>& headers) {
   std::string lines;
   const std::string_view allowed = allowed_origin(options, find_header(headers, "origin"));

@@ -18,6 +18,9 @@ struct CorsOptions {
   bool on() const { return !origins.empty(); }
 };
 
+// Whether pages of this origin may call.
+bool allows_page(const CorsOptions& options, std::string_view origin);
+
 // The header lines that every reply to the request gets. Empty: the page may not read it.
 std::string cors_lines(const CorsOptions& options, const std::vector<HttpHeader>& headers);
 

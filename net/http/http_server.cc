@@ -73,8 +73,9 @@ class HttpServerOverEpoll final : public HttpServer,
   Status watch_listeners();
   void on_ready(uint32_t epoll_events) override;  // Called for a listener.
   std::optional<EarlyReply> on_head(HttpRequest& request) override {
-    return options_.own_names_only && !is_of_this_machine(request) ? refuse_other_names()
-                                                                   : handler_.on_head(request);
+    return options_.own_names_only && !is_of_this_machine(request, options_.cors)
+               ? refuse_other_names()
+               : handler_.on_head(request);
   }
   void on_request(HttpConnection& connection, HttpRequest& request) override;
   void on_body(HttpConnection& connection, std::string_view bytes, BodyPart part) override;

@@ -58,12 +58,12 @@ bool names_this_machine(std::string_view host_header) {
          (host.find(':') == std::string_view::npos && (is_loopback(host) || is_private_name(host)));
 }
 
-bool is_of_this_machine(const HttpRequest& request) {
+bool is_of_this_machine(const HttpRequest& request, const CorsOptions& allowed) {
   const std::string_view origin = request.header("origin");
   const size_t host = origin.find("://");
-  const bool is_own_page =
-      origin.empty() || (host != std::string_view::npos && origin.size() > host + 3 &&
-                         names_this_machine(origin.substr(host + 3)));
+  const bool is_own_page = origin.empty() || allows_page(allowed, origin) ||
+                           (host != std::string_view::npos && origin.size() > host + 3 &&
+                            names_this_machine(origin.substr(host + 3)));
   return is_own_page && names_this_machine(request.header("host"));
 }
 

@@ -16,8 +16,8 @@ bool is_loopback(std::string_view host);
 // can have (without a dot, or in .localhost or .internal). Empty: no browser sent it.
 bool names_this_machine(std::string_view host_header);
 
-// Its Host names this machine, and so does its Origin, if it has one.
-bool is_of_this_machine(const HttpRequest& request);
+// Its Host names this machine, and so does its Origin, if it has one that may not call.
+bool is_of_this_machine(const HttpRequest& request, const CorsOptions& allowed);
 
 // The reply to another request: 403.
 EarlyReply refuse_other_names();

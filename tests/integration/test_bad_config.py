@@ -20,7 +20,7 @@ NAMES += ["mistakes inside of models", "two models of one served name"]
 
 def run(argv, folder):
     return subprocess.run(
-        [BIN, *argv], capture_output=True, text=True, timeout=30, cwd=folder, env={**os.environ, "HOME": str(folder)}
+        [BIN, *argv], capture_output=True, text=True, timeout=30, cwd=folder, env={**os.environ, "HOME": str(folder), "PDJOB_MODELS": ""}
     )
 
 

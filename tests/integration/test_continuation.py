@@ -62,6 +62,8 @@ def stream(url, fields, at_event=None):
                 event = json.loads(line[6:])
                 assert "error" not in event, event
                 ids.add((event.pop("id"), event.pop("created")))
+                if event.get("usage"):
+                    del event["usage"]["prompt_tokens_details"]  # What a worker had kept differs from time to time.
                 for choice in event["choices"]:
                     for call in choice["delta"].get("tool_calls", []):
                         calls.update({(choice["index"], call["index"]): call.pop("id")} if "id" in call else {})

@@ -110,7 +110,7 @@ def test_an_agent_offers_at_most_what_it_is_told(agent_config):
     path, argv = agent_config
     agent = Process([*argv, "--cores", "1", "--memory", str(GIB)], path.parent)
     try:
-        text = plan(path)
+        text = plan(path, "--ask-nodes")
         assert "1.0 GiB of memory (--memory)\n" in text, text
         if len(os.sched_getaffinity(0)) > 1:
             assert "node lab/a: 1 core (--cores), " in text, text
@@ -118,7 +118,7 @@ def test_an_agent_offers_at_most_what_it_is_told(agent_config):
         agent.stop()
     agent = Process([*argv, "--cores", "60000", "--memory", str(1 << 50)], path.parent)
     try:
-        assert "(--" not in plan(path)
+        assert "(--" not in plan(path, "--ask-nodes")
     finally:
         agent.stop()
 
@@ -127,6 +127,6 @@ def test_an_agent_of_ray_offers_what_ray_granted(agent_config):
     path, argv = agent_config
     agent = Process([*argv, "--cores", "60000", "--memory", str(1 << 50), "--granted"], path.parent)
     try:
-        assert "node lab/a: 60000 cores (granted by Ray), 1048576.0 GiB of memory (granted by Ray)\n" in plan(path)
+        assert "node lab/a: 60000 cores (granted by Ray), 1048576.0 GiB of memory (granted by Ray)\n" in plan(path, "--ask-nodes")
     finally:
         agent.stop()

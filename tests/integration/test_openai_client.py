@@ -47,7 +47,8 @@ def test_a_stream_is_the_whole_reply_in_parts(client, seeded):
     assert text == whole.choices[0].message.content
     assert events[0].choices[0].delta.role == "assistant"
     assert [e.choices[0].finish_reason for e in events if e.choices][-1] == whole.choices[0].finish_reason
-    assert events[-1].usage == whole.usage
+    kept = {"prompt_tokens_details"}  # What a worker had kept of the prompt.
+    assert events[-1].usage.model_dump(exclude=kept) == whole.usage.model_dump(exclude=kept)
 
 
 def test_stream_never_splits_a_character(client):
@@ -133,7 +134,7 @@ def test_unknown_model_is_not_found(client):
 
 @pytest.mark.parametrize(
     "field, value",
-    [("temperature", 3), ("top_p", 0), ("n", 0), ("max_tokens", -1), ("stop", ["a"] * 99), ("logit_bias", {"1": 1000}), ("presence_penalty", 5)],
+    [("temperature", 3), ("top_p", -1), ("n", 0), ("max_tokens", -2), ("stop", ["a"] * 99), ("logit_bias", {"1": 1000}), ("presence_penalty", 5)],
 )
 def test_values_out_of_range_name_their_field(client, field, value):
     with pytest.raises(openai.BadRequestError) as error:

@@ -145,7 +145,7 @@ def test_prompt_and_partial_output_go_on_as_if_uninterrupted(job):
         {"input_ids": [1], "sampling_params": {"max_new_tokens": 100000}},
         {"input_ids": [10**6], "sampling_params": GREEDY},
         {"input_ids": [1], "return_logprob": True, "logprob_start_len": 1},
-        {"input_ids": [1], "sampling_params": {"regex": "a+"}},
+        {"input_ids": [1], "sampling_params": {"stop_regex": "a+"}},
     ],
 )
 def test_wrong_requests_get_400(job, body):

@@ -80,7 +80,7 @@ def test_prime_rls_renderers_sample(job, expected):
     told = client("renderers", job)
     assert told["completion_ids"] == expected["a"] and told["prompt_ids"] == PROMPT
     assert told["finish_reason"] == "length" and len(told["completion_logprobs"]) == TOKENS
-    assert "maximum context length is 2048 tokens" in told["overlong"]
+    assert "maximum context length (2048)" in told["overlong"]
 
 
 def test_sglangs_own_decoder_takes_each_reply(job, expected):

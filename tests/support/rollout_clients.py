@@ -49,9 +49,9 @@ async def skyrl(url, given):
 
 async def renderers(url, given):
     """What prime-rl samples with."""
-    from openai import AsyncOpenAI, BadRequestError
+    from openai import AsyncOpenAI
     from renderers.base import ParsedResponse
-    from renderers.client import generate
+    from renderers.client import OverlongPromptError, generate
 
     class Plain:
         """A renderer for prompts that are tokens already."""
@@ -69,7 +69,7 @@ async def renderers(url, given):
     try:
         await generate(prompt_ids=given["prompt"] * 1000, sampling_params={"max_tokens": 1}, **common)
         told["overlong"] = ""
-    except BadRequestError as error:  # The router does not tell the limit, so the client cannot know it before.
+    except OverlongPromptError as error:  # The list of models tells the limit, so the client asks nobody.
         told["overlong"] = str(error)
     return told
 
