@@ -149,8 +149,9 @@ function showTiles(now) {
   setText(tile('t-ttft', 'Time to first token'), millis(now.ttft));
   setText(tile('t-wait', 'First token, p50 / p99'), percentiles());
   setText(tile('t-itl', 'Between tokens'), millis(now.itl));
-  setText(tile('t-failed', 'Failed requests'), failures());
-  setClass($('t-failed'), failures().startsWith('0 ') ? '' : 'state-bad');
+  const bad = failures();
+  setText(tile('t-failed', 'Failed requests'), bad + ' of ' + seen.size);
+  setClass($('t-failed'), bad > 0 ? 'state-bad' : '');
   setText(tile('t-kv', 'KV memory used'), (100 * now.kv).toFixed(0) + ' %');
   setText(tile('t-moved', 'KV moved'), bytes(moved) + '/s');
 }
@@ -189,20 +190,17 @@ function showColumn(name, title, processes, compact) {
     if (at === card.button) at = at.nextSibling;
     else column.insertBefore(card.button, at);
   }
-  while (at) {
-    const gone = at;
-    at = at.nextSibling;
-    gone.remove();
-  }
+  removeFrom(at);
 }
 
 function showTopology(processes) {
   const compact = processes.length > COMPACT_FROM;
-  const inColumn = (name) => processes.filter((process) => columnOf(process) === name).length;
-  lined = Math.max(inColumn('prefill'), inColumn('decode')) <= LINED_MAX;
+  const columns = { router: [], prefill: [], decode: [] };
+  for (const process of processes) columns[columnOf(process)].push(process);
+  lined = Math.max(columns.prefill.length, columns.decode.length) <= LINED_MAX;
   setClass($('topology'), compact ? 'compact' : lined ? 'lined' : '');
   for (const [name, title] of [['router', 'Routers'], ['prefill', 'Prefill'], ['decode', 'Decode']]) {
-    showColumn(name, title, processes.filter((process) => columnOf(process) === name), compact);
+    showColumn(name, title, columns[name], compact);
   }
   const names = new Set(processes.map((process) => process.name));
   for (const name of cards.keys()) if (!names.has(name)) cards.delete(name);
@@ -232,11 +230,7 @@ function showRows(processes) {
     if (at === row) at = at.nextSibling;
     else body.insertBefore(row, at);
   }
-  while (at) {
-    const gone = at;
-    at = at.nextSibling;
-    gone.remove();
-  }
+  removeFrom(at);
   const names = new Set(processes.map((process) => process.name));
   for (const name of rows.keys()) if (!names.has(name)) rows.delete(name);
 }

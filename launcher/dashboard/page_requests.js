@@ -30,10 +30,7 @@ function percentiles() {
   const unit = timeUnit(at(0.99));
   return (at(0.5) / unit.us).toFixed(unit.digits) + ' / ' + timeIn(unit, at(0.99));
 }
-function failures() {
-  const bad = [...seen.values()].filter((each) => each.failed).length;
-  return bad + ' of ' + seen.size;
-}
+const failures = () => [...seen.values()].filter((each) => each.failed).length;
 
 const keyOf = (request) => [request.number, request.queue_us, request.prefill_us, request.kv_us, request.decode_us].join(' ');
 function requestRow(request) {
@@ -96,11 +93,7 @@ function showRequests() {
     if (at === row.item) at = at.nextSibling;
     else list.insertBefore(row.item, at);
   }
-  while (at) {
-    const gone = at;
-    at = at.nextSibling;
-    gone.remove();
-  }
+  removeFrom(at);
   for (const key of requestRows.keys()) if (!keys.has(key)) requestRows.delete(key);
   $('no-requests').hidden = shown.length > 0;
 }

@@ -10,6 +10,14 @@ const make = (tag, className, text) => {
 };
 // Writes only what differs, so that a page of 100 workers stays cheap.
 const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+// The element and those that follow it.
+function removeFrom(element) {
+  while (element) {
+    const gone = element;
+    element = element.nextSibling;
+    gone.remove();
+  }
+}
 const setClass = (element, name) => { if (element.className !== name) element.className = name; };
 
 // ---- Numbers and words

@@ -32,8 +32,8 @@ constexpr std::string_view kPrompt =
     "The capital of France is Paris. The capital of Italy is Rome. The capital of Germany is "
     "Berlin. The capital of Spain is";
 
-// Of the double, which is loaded. Not linked: beside the real CUDA runtime, its functions would
-// have two meanings.
+// Calls a function of the double, which is loaded. The double is not linked: beside the real CUDA
+// runtime, its functions would have two meanings.
 int ask_double(const char* function) {
   void* const library = ::dlopen(PDJOB_FAKE_CUDART, RTLD_LAZY | RTLD_NOLOAD);
   PDJOB_CHECK(library != nullptr);

@@ -134,6 +134,10 @@ __global__ void copy(uint4* to, const uint4* from, size_t count) {
   }
 }
 
+__device__ Word mixed(ulonglong2 words, size_t place) {
+  return (words.x ^ (words.x >> 33)) * 0xFF51AFD7ED558CCDULL + words.y * place;
+}
+
 // What a fused kernel would do: copies, and sums what it has read. Beside `copy` it says what the
 // sum adds; beside a batch and a sum of its own, whether fusing pays.
 __global__ void copy_and_sum(ulonglong2* to, const ulonglong2* from, size_t count, Word* sum) {
@@ -142,7 +146,7 @@ __global__ void copy_and_sum(ulonglong2* to, const ulonglong2* from, size_t coun
        i += size_t{gridDim.x} * blockDim.x) {
     const ulonglong2 words = from[i];
     to[i] = words;
-    total += (words.x ^ (words.x >> 33)) * 0xFF51AFD7ED558CCDULL + words.y * i;
+    total += mixed(words, i);
   }
   atomicAdd(sum, total);
 }
@@ -152,7 +156,7 @@ __global__ void sum_only(const ulonglong2* from, size_t count, Word* sum) {
   for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
        i += size_t{gridDim.x} * blockDim.x) {
     const ulonglong2 words = from[i];
-    total += (words.x ^ (words.x >> 33)) * 0xFF51AFD7ED558CCDULL + words.y * i;
+    total += mixed(words, i);
   }
   atomicAdd(sum, total);
 }
@@ -247,37 +251,42 @@ class Copies {
   Word* word_ = nullptr;
 };
 
-void send_descriptor(int link, int fd) {
-  char byte = 0, control[CMSG_SPACE(sizeof fd)] = {};
+// A message of one byte, with room for a descriptor.
+struct DescriptorMessage {
+  char byte = 0;
+  char control[CMSG_SPACE(sizeof(int))] = {};
   iovec content{&byte, 1};
   msghdr message{};
-  message.msg_iov = &content;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+
+  DescriptorMessage() {
+    message.msg_iov = &content;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+};
+
+void send_descriptor(int link, int fd) {
+  DescriptorMessage out;
+  cmsghdr* header = CMSG_FIRSTHDR(&out.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof fd);
   std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  if (sendmsg(link, &message, 0) != 1) {
+  if (sendmsg(link, &out.message, 0) != 1) {
     fail("sendmsg", std::strerror(errno));
   }
 }
 
 int receive_descriptor(int link) {
-  int fd = -1;
-  char byte = 0, control[CMSG_SPACE(sizeof fd)] = {};
-  iovec content{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &content;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (recvmsg(link, &message, 0) != 1 || CMSG_FIRSTHDR(&message) == nullptr) {
+  DescriptorMessage in;
+  if (recvmsg(link, &in.message, 0) != 1 || CMSG_FIRSTHDR(&in.message) == nullptr) {
     fail("recvmsg", "no descriptor came");
   }
-  std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&in.message)), sizeof fd);
   return fd;
 }
 

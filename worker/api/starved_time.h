@@ -18,8 +18,8 @@ class StarvedTime {
   static constexpr Duration kLookedAtInTime = 3 * kWorthALook;
 
   // `lasted`: the turn, until now. Asks `delays` of this process only if that is worth a look. What
-  // was waited before the first look at a turn is unknown. It counts as nothing, but as all of that
-  // time if the first look is late: nobody has seen the turn stand still.
+  // was waited before the first look at a turn is unknown. If that look comes in time, it counts as
+  // nothing. If the look is late, all of the turn so far counts as a wait.
   Waits of(Duration lasted, const std::function<RunDelays()>& delays) {
     const bool new_turn = lasted < lasted_ || lasted_ < kWorthALook;
     lasted_ = lasted;

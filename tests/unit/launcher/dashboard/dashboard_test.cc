@@ -7,7 +7,7 @@
 namespace pdjob::launcher {
 namespace {
 
-TEST(Dashboard, IsThreeFiles) {
+TEST(Dashboard, IsAPageAStyleAndScripts) {
   for (const char* path : {"/", "/dashboard.css", "/dashboard.js", "/dashboard_words.js",
                            "/dashboard_requests.js", "/dashboard_drawings.js"}) {
     const auto file = dashboard_file(path);

@@ -43,8 +43,8 @@ TEST_F(StarvedTimeTest, AfterAPauseATurnIsNewHoweverLongItLasts) {
   EXPECT_EQ(of(seconds(1), seconds(102)), seconds(0));
 }
 
-// The thread that looks had no core either: the engine's turn has lasted 8 s, and nobody knows how
-// much of it was a wait.
+// The thread that looks also waited for a core. The engine's turn has lasted 8 s by then, and any
+// part of it may have been a wait.
 TEST_F(StarvedTimeTest, OfATurnWhoseFirstLookIsLateOnlyWhatFollowsCounts) {
   EXPECT_EQ(of(seconds(8), seconds(100)), seconds(8));
   EXPECT_EQ(of(seconds(9), seconds(100)), seconds(8));
