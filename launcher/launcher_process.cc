@@ -20,8 +20,6 @@
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/os/real_clock.h"
-#include "engine/kv_size.h"
-#include "kvtransfer/nccl/nccl_device.h"
 #include "launcher/admin_api.h"
 #include "launcher/clusters/local_cluster.h"
 #include "launcher/dashboard/load_history.h"
@@ -31,6 +29,7 @@
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
 #include "launcher/job_news.h"
+#include "launcher/job_plan.h"
 #include "launcher/job_rollout.h"
 #include "launcher/job_run.h"
 #include "launcher/job_runner.h"
@@ -45,95 +44,12 @@
 #include "launcher/view/terminal.h"
 #include "net/control/control_channel.h"
 #include "net/loop/signals.h"
-#include "router/external/external_process.h"
-#include "worker/foreign/engine_process.h"
 
 namespace pdjob::launcher {
 
 namespace {
 
 constexpr const char* kOwnLog = "launcher";
-
-ModelSize size_of(const ModelConfig& model) {
-  const engine::EngineConfig& engine = model.decode_engine;
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(engine.model_path, error);
-  if (error) {
-    return {};
-  }
-  ModelSize size{.file_bytes = bytes};
-  if (engine.kind == engine::EngineKind::kLlama) {
-    const auto row = engine::kv_bytes_per_token(engine.model_path, engine.kv_type);
-    size.kv_bytes_per_token = row ? *row : 0;
-  }
-  return size;
-}
-
-std::vector<ModelSize> model_sizes(const JobConfig& config) {
-  std::vector<ModelSize> sizes;
-  for (const ModelConfig& model : config.models) {
-    sizes.push_back(size_of(model));
-  }
-  return sizes;
-}
-
-bool has_foreign_router(const JobConfig& config) {
-  return config.router.kind == router::RouterKind::kCommand;
-}
-
-// The job's router cannot show a key to its workers, so they need none.
-bool recipe_without_key(const JobConfig& config) {
-  if (!has_foreign_router(config)) {
-    return false;
-  }
-  const auto recipe = router::find_recipe(config.router.recipe);
-  return !recipe || recipe->key_environment.empty() || !config.models.front().disaggregated();
-}
-
-// Says which programs of engines of other makes are missing here.
-void look_for_engines(const JobConfig& config, LaunchPlan& plan) {
-  std::set<std::string> told;
-  for (const ModelConfig& model : config.models) {
-    for (const engine::EngineConfig* engine : {&model.prefill_engine, &model.decode_engine}) {
-      if (engine->kind != engine::EngineKind::kForeign) {
-        continue;
-      }
-      const auto found = worker::find_engine_program(engine->foreign);
-      if (!found && told.insert(found.error().message).second) {
-        plan.warnings.push_back("no " + engine->foreign.make +
-                                " will start: " + found.error().message);
-      }
-    }
-  }
-}
-
-Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes) {
-  PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_sizes(config)));
-  if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
-    if (const Status there = kvtransfer::nccl_is_there(config.kvtransfer.nccl); !there) {
-      plan.warnings.push_back(there.error().message + ": no worker will start");
-    }
-  }
-  look_for_engines(config, plan);
-  if (plan.batch) {
-    if (const auto files = batch::files_of(plan.batch->inputs); !files) {
-      plan.warnings.push_back("the batch will not start: " + files.error().message);
-    }
-  }
-  if (has_foreign_router(config)) {
-    PDJOB_TRY(const router::RouterRecipe recipe, router::find_recipe(config.router.recipe));
-    const auto program =
-        router::find_router_program(config.router, recipe, !config.models.front().disaggregated());
-    if (!program) {
-      plan.warnings.push_back("the router will not start: " + program.error().message);
-    }
-    if (recipe_without_key(config)) {
-      plan.warnings.push_back("worker ports are open to whoever reaches them: " + recipe.name +
-                              " cannot show a key to workers");
-    }
-  }
-  return plan;
-}
 
 JobTiming timing_of(const JobConfig& job) {
   const LauncherConfig& config = job.launcher;
@@ -241,8 +157,10 @@ class LauncherProcess final : JobRunner::Observer {
         cluster_(cluster),
         control_key_(control_key),
         runner_(loop, cluster, runner_options(config, plan_, run, control_key), *this),
-        scaling_(loop, runner_, config, plan_,
-                 [this](const std::string& line) { terminal_.say(line); }),
+        scaling_(
+            loop, runner_, config, plan_, [this](const std::string& line) { terminal_.say(line); },
+            {.record = run.ledger().scaling,
+             .keep = [this](ScalingRecord record) { run_.ledger().scaling = std::move(record); }}),
         stragglers_(
             loop, runner_,
             {.config = config.launcher.stragglers,
@@ -309,6 +227,7 @@ class LauncherProcess final : JobRunner::Observer {
         .scale_json = [this] { return scaling_.json(); },
         .scale_text = [this] { return scaling_.text(); },
         .explain = [this] { return scaling_.explain(); },
+        .explain_json = [this] { return scaling_.explain_json(); },
         .links_json = [this] { return links_.look(); },
         .requests_json = [this] { return requests_.look(); },
         .history_json = [this] { return history_.json(); },
@@ -350,7 +269,7 @@ class LauncherProcess final : JobRunner::Observer {
   void look_at_load() {
     std::vector<LoadOfWorker> workers;
     for (const Process& process : job().processes()) {
-      if (process.serving() && !process.is_router() && !process.is_batch()) {
+      if (process.serving() && process.load_told && !process.is_router() && !process.is_batch()) {
         workers.push_back({.engine_id = process.engine_id,
                            .decodes = process.role != net::Role::kPrefill,
                            .load = process.load});
@@ -385,7 +304,8 @@ class LauncherProcess final : JobRunner::Observer {
         .host = config_.launcher.control_host,
         .port = ledger.control_port,
         .keys = net::curve_keys_of(ledger.root_key().derive("control")),
-        .launcher = ledger.launcher};
+        .launcher = ledger.launcher,
+        .use = run_.lasts() ? net::PortUse::kShared : net::PortUse::kAlone};
     constexpr Duration kOldPortComesFree = std::chrono::seconds(5);
     PDJOB_TRY(control_, patiently(run_.adopts() ? kOldPortComesFree : Duration{}, [&] {
                 return net::ControlServer::open(loop_, runner_, options);
@@ -544,7 +464,7 @@ class LauncherProcess final : JobRunner::Observer {
 
   void on_adopted(const ReportAdopted& adopted) override {
     const auto took = (loop_.now() - begun_) / std::chrono::milliseconds(1);
-    terminal_.say("adopted " + std::to_string(adopted.adopted) + " of " +
+    scaling_.note("adopted " + std::to_string(adopted.adopted) + " of " +
                   std::to_string(adopted.processes) + " processes in " + std::to_string(took) +
                   " ms\n");
   }
@@ -592,24 +512,6 @@ class LauncherProcess final : JobRunner::Observer {
   std::optional<net::CertificateWatch> certificate_watch_;
 };
 
-// Says what would keep the job from starting now: the router's port in use.
-void look_at_port(LaunchPlan& plan) {
-  const PlanRow& router = plan.rows.front();
-  if (const auto socket = net::listen_on(router.host, router.port); !socket) {
-    plan.warnings.push_back("the job cannot start now: " + socket.error().message);
-  }
-}
-
-NodeWaiting node_waiting(const JobConfig& config,
-                         std::function<void(const std::string&)> progress) {
-  return {.fits =
-              [&config](const std::vector<Node>& nodes) {
-                const auto plan = make_plan(config, nodes, model_sizes(config));
-                return plan ? ok() : Status(plan.error());
-              },
-          .progress = std::move(progress)};
-}
-
 struct PlacedJob {
   JobClusters clusters;
   LaunchPlan plan;
@@ -629,25 +531,8 @@ Result<PlacedJob> place_job(const JobConfig& config, JobFolder& folder, net::Eve
     PDJOB_TRY_STATUS(wait_for_nodes(loop, cluster, config, waiting));
     run.ledger().plan_nodes = cluster.nodes();
   }
-  PDJOB_TRY(placed.plan, plan_on(config, run.ledger().plan_nodes));
+  PDJOB_TRY(placed.plan, plan_on(config, run.ledger().plan_nodes, PlanProbe::kYes));
   return placed;
-}
-
-// Of a job that could not be placed.
-int exit_code_of(const Error& error) {
-  switch (error.code) {
-    case ErrorCode::kCancelled:
-      return kExitInterrupted;
-    case ErrorCode::kInvalidArgument:
-      return kExitUsage;
-    default:
-      return kExitNotPlaced;
-  }
-}
-
-int refuse(int exit_code, const Error& error) {
-  std::fprintf(stderr, "pdjob: %s\n", error.message.c_str());
-  return exit_code;
 }
 
 }  // namespace
@@ -655,7 +540,7 @@ int refuse(int exit_code, const Error& error) {
 int run_job(const JobConfig& config, RunHow how) {
   if (config.clusters.empty()) {
     // Says what cannot run before it makes anything.
-    if (const auto plan = plan_on(config, {LocalCluster::this_node()}); !plan) {
+    if (const auto plan = plan_on(config, {LocalCluster::this_node()}, PlanProbe::kYes); !plan) {
       return refuse(kExitNotPlaced, plan.error());
     }
   }
@@ -709,24 +594,6 @@ int run_job(const JobConfig& config, RunHow how) {
     return fail(kExitNotPlaced, opened.error());
   }
   return launcher.run(how);
-}
-
-int show_plan(const JobConfig& config, PlanForm form) {
-  net::block_signals();
-  net::EventLoop loop;
-  const auto nodes = nodes_for_plan(loop, config, node_waiting(config, [](const std::string& text) {
-                                      std::fprintf(stderr, "%s\n", text.c_str());
-                                    }));
-  if (!nodes) {
-    return refuse(exit_code_of(nodes.error()), nodes.error());
-  }
-  Result<LaunchPlan> plan = plan_on(config, *nodes);
-  if (!plan) {
-    return refuse(kExitNotPlaced, plan.error());
-  }
-  look_at_port(*plan);
-  std::fputs((form == PlanForm::kJson ? plan->to_json() : plan->to_text()).c_str(), stdout);
-  return kExitOk;
 }
 
 }  // namespace pdjob::launcher

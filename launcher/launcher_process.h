@@ -13,8 +13,4 @@ namespace pdjob::launcher {
 enum class RunHow { kServe, kStop, kStopNow };
 int run_job(const JobConfig& config, RunHow how = RunHow::kServe);
 
-// Prints only the plan, for `pdjob plan`: text or JSON on stdout.
-enum class PlanForm { kText, kJson };
-int show_plan(const JobConfig& config, PlanForm form);
-
 }  // namespace pdjob::launcher

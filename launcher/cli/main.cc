@@ -20,6 +20,7 @@
 #include "launcher/cli/scale_command.h"
 #include "launcher/cli/stop_command.h"
 #include "launcher/job_folder.h"
+#include "launcher/job_plan.h"
 #include "launcher/launcher_process.h"
 #include "launcher/look/links_command.h"
 #include "launcher/look/logs_command.h"
@@ -75,6 +76,7 @@ struct CommandLine {
   std::vector<std::string> settings;
   std::string job_name;
   bool json = false;
+  bool probe = false;
   bool watch = false;
   bool follow = false;
   bool now = false;
@@ -145,10 +147,14 @@ struct CommandLine {
     add_settings(*command,
                  command->add_option("--config", config_path, "The job file")->required());
     command->add_flag("--json", json, "As JSON");
+    command->add_flag("--probe", probe,
+                      "Also run what the job file names: Ray's Python, which takes nodes for a "
+                      "moment, and NCCL's library");
     command->callback([this] {
       const auto config = job_of(config_path, places, settings);
       exit_code = config ? show_plan(config->mode == Mode::kBatch ? batch_job(*config) : *config,
-                                     json ? PlanForm::kJson : PlanForm::kText)
+                                     json ? PlanForm::kJson : PlanForm::kText,
+                                     probe ? PlanProbe::kYes : PlanProbe::kNo)
                          : refuse(config.error());
     });
   }
@@ -269,7 +275,12 @@ struct CommandLine {
     CLI::App* command = app.add_subcommand(
         "explain", "Show why a running job changed: its last decisions, with their reasons");
     add_which_job(command);
-    command->callback([this] { exit_code = of_job("explain", show_decisions); });
+    command->add_flag("--json", json, "As JSON");
+    command->callback([this] {
+      exit_code = of_job("explain", [this](const std::string& state_dir, const std::string& job) {
+        return show_decisions(state_dir, job, json ? StatusForm::kJson : StatusForm::kText);
+      });
+    });
   }
 
   void add_stop() {
@@ -306,8 +317,8 @@ struct CommandLine {
       }
       return show(default_state_dir(places), job_name.empty() ? running.front() : job_name);
     }
-    const auto config = read_job_config(config_path, places);
-    return config ? show(config->launcher.state_dir, config->name) : refuse(config.error());
+    const auto place = read_job_place(config_path, places);
+    return place ? show(place->state_dir, place->name) : refuse(place.error());
   }
 
   // Says which flag or subcommand was meant by the first one that does not exist.
