@@ -160,7 +160,7 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
                    "here are: / (the dashboard) /status /nodes /scale /rollout /links /requests "
                    "/history /explain /plan /metrics /metrics/all /sd /health /logs?process=NAME; "
                    "/status, /nodes, /scale and "
-                   "/rollout are text with ?as=text\n");
+                   "/rollout are text with ?as=text, /explain is JSON with ?as=json\n");
   }
 }
 
@@ -182,7 +182,9 @@ bool AdminApi::answer_page(net::ExchangeId id, const net::HttpRequest& request) 
   } else if (request.path == "/history") {
     server_->reply(id, 200, kJson, pages_.history_json());
   } else if (request.path == "/explain") {
-    server_->reply(id, 200, kText, pages_.explain());
+    const bool as_json = request.query == "as=json";
+    server_->reply(id, 200, as_json ? kJson : kText,
+                   as_json ? pages_.explain_json() : pages_.explain());
   } else if (request.path == "/logs") {
     answer_log(id, request);
   } else if (request.path == "/plan") {

@@ -45,6 +45,7 @@ struct AdminPages {
   std::function<std::string()> scale_json;
   std::function<std::string()> scale_text;
   std::function<std::string()> explain;
+  std::function<std::string()> explain_json;
   std::function<std::string()> links_json;     // Of the dashboard's watch over workers.
   std::function<std::string()> requests_json;  // The same over routers.
   std::function<std::string()> history_json;

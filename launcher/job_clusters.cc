@@ -215,6 +215,7 @@ Result<std::unique_ptr<Cluster>> open_local_agents(net::EventLoop& loop, const J
                                                  .first_session = first_session()},
                                       .host = "127.0.0.1",
                                       .port = run.ledger().agent_port,
+                                      .use = net::PortUse::kShared,
                                       .keys = AgentKeys::of(local_agent_key(run))};
   const bool patient = run.ledger().agent_port != 0;
   PDJOB_TRY(auto opened, patiently(patient ? kPortComesFree : Duration{},
@@ -224,16 +225,35 @@ Result<std::unique_ptr<Cluster>> open_local_agents(net::EventLoop& loop, const J
   return std::unique_ptr<Cluster>(std::move(opened));
 }
 
-Result<std::unique_ptr<LocalAgent>> start_local_agent(net::EventLoop& loop, const Node& here,
-                                                      JobFolder& folder, const JobRun& run) {
+// Where nobody is left who knows the ports of an earlier launcher, others may have taken them.
+void forget_unknown_ports(const JobFolder& folder, Ledger& ledger) {
+  if (!LocalAgent::runs(folder.path())) {
+    ledger.agent_port = 0;
+    ledger.control_port = has_remote_nodes(ledger) ? ledger.control_port : 0;
+  }
+}
+
+// The agent that starts holds the port. The launcher listens there later.
+Result<net::Fd> choose_control_port(const JobConfig& config, Ledger& ledger) {
+  PDJOB_TRY(net::Fd held, hold_port({config.launcher.control_host, ledger.control_port}));
+  ledger.control_port = net::local_port(held.get());
+  return held;
+}
+
+Result<std::unique_ptr<LocalAgent>> start_local_agent(net::EventLoop& loop, const JobConfig& config,
+                                                      const Node& here, JobFolder& folder,
+                                                      const JobRun& run) {
   PDJOB_TRY(net::Fd log, folder.logs().open("agent"));
+  const Ledger& ledger = run.ledger();
   return LocalAgent::open(loop,
                           {.folder = folder.path(),
-                           .endpoint = "127.0.0.1:" + std::to_string(run.ledger().agent_port),
+                           .endpoint = "127.0.0.1:" + std::to_string(ledger.agent_port),
                            .key = local_agent_key(run),
                            .host = here.host,
                            .log_dir = folder.logs().path() + "/" + kLocalLogs,
-                           .cores = here.cores},
+                           .cores = here.cores,
+                           .ports = {{"127.0.0.1", ledger.agent_port},
+                                     {config.launcher.control_host, ledger.control_port}}},
                           std::move(log));
 }
 
@@ -342,8 +362,11 @@ Result<JobClusters> open_clusters(net::EventLoop& loop, const JobConfig& config,
   PDJOB_TRY(auto clusters, add_ray(loop, config, &folder.logs(), std::move(agents)));
   JobClusters opened;
   if (run.lasts()) {
+    forget_unknown_ports(folder, run.ledger());
+    PDJOB_TRY(const net::Fd control,
+              patiently(kPortComesFree, [&] { return choose_control_port(config, run.ledger()); }));
     PDJOB_TRY(auto own, open_local_agents(loop, config, here, run));
-    PDJOB_TRY(opened.agent, start_local_agent(loop, here, folder, run));
+    PDJOB_TRY(opened.agent, start_local_agent(loop, config, here, folder, run));
     clusters.insert(clusters.begin(), std::move(own));
   } else {
     clusters.insert(clusters.begin(), std::make_unique<LocalCluster>(
@@ -371,6 +394,11 @@ Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& 
       .progress = waiting.progress};
   PDJOB_TRY_STATUS(wait_for_nodes(loop, cluster, config, also_here));
   return with_here(cluster.nodes());
+}
+
+bool has_remote_nodes(const Ledger& ledger) {
+  return std::ranges::any_of(ledger.job.nodes,
+                             [](const Node& node) { return node.name != LocalCluster::kNodeName; });
 }
 
 std::string missing_nodes(const std::vector<ClusterConfig>& clusters,

@@ -58,6 +58,9 @@ Result<Node> local_node(const JobConfig& config);
 Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& config,
                                          const NodeWaiting& waiting);
 
+// Some of the job's processes may run on other machines.
+bool has_remote_nodes(const Ledger& ledger);
+
 // What is short, one sentence per cluster; empty: nothing.
 std::string missing_nodes(const std::vector<ClusterConfig>& clusters,
                           const std::vector<Node>& nodes);

@@ -126,6 +126,21 @@ net::Fd open_folder(const std::string& path) {
   return net::Fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
+// The folder of a job, if what is in it can be trusted. kNotFound: there is none.
+Result<net::Fd> open_ours(const std::string& path) {
+  net::Fd folder = open_folder(path);
+  if (!folder.valid()) {
+    return Error{ErrorCode::kNotFound, "there is no folder " + path};
+  }
+  PDJOB_TRY_STATUS(check_ours(folder.get(), path));
+  return folder;
+}
+
+// Another path of the same folder, which stays that folder's whatever happens to its name.
+std::string path_of(const net::Fd& folder) {
+  return "/proc/self/fd/" + std::to_string(folder.get());
+}
+
 int64_t milliseconds_of(Instant now) {
   return now.time_since_epoch() / std::chrono::milliseconds(1);
 }
@@ -215,7 +230,25 @@ bool JobFolder::is_there() const {
          held.st_ino == found.st_ino && held.st_dev == found.st_dev;
 }
 
-Status JobFolder::write(const char* name, const std::string& text) const {
+Status JobFolder::make_anew() {
+  PDJOB_TRY_STATUS(make_private_folder(path_));
+  net::Fd lock = open_folder(path_);
+  if (!lock.valid()) {
+    return cannot("open " + path_, std::strerror(errno));
+  }
+  PDJOB_TRY_STATUS(check_ours(lock.get(), path_));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Error{ErrorCode::kInvalidArgument, "another job has the folder " + path_ + " now"};
+  }
+  lock_ = std::move(lock);
+  for (const auto& [name, text] : published_) {
+    PDJOB_TRY_STATUS(write_private(path_ + "/" + name, text));
+  }
+  return ok();
+}
+
+Status JobFolder::write(const char* name, const std::string& text) {
+  published_[name] = text;
   if (!is_there()) {
     return Error{ErrorCode::kUnavailable, path_ + " was removed, or is another folder now"};
   }
@@ -240,11 +273,14 @@ Status JobFolder::save(const Ledger& ledger) const {
 }
 
 Result<Ledger> JobFolder::ledger(const std::string& state_dir, const std::string& job) {
-  const std::string path = ledger_path(state_dir + "/" + job);
-  if (!fs::exists(path)) {
+  const auto folder = open_ours(state_dir + "/" + job);
+  if (!folder && folder.error().code != ErrorCode::kNotFound) {
+    return folder.error();
+  }
+  if (!folder || !fs::exists(ledger_path(path_of(*folder)))) {
     return Error{ErrorCode::kNotFound, "no job called " + job + " is running"};
   }
-  return decode_ledger(without_size(read_text(path)));
+  return decode_ledger(without_size(read_text(ledger_path(path_of(*folder)))));
 }
 
 uint64_t JobFolder::last_launcher() const { return read_lease(path_).value_or(Lease{}).launcher; }
@@ -262,14 +298,15 @@ Status JobFolder::renew_lease(uint64_t launcher, Instant now) const {
 
 Result<int64_t> JobFolder::silent_launcher(const std::string& state_dir, const std::string& job,
                                            Instant now) {
-  const auto lease = read_lease(state_dir + "/" + job);
+  PDJOB_TRY(const net::Fd folder, open_ours(state_dir + "/" + job));
+  const auto lease = read_lease(path_of(folder));
   if (!lease || silence_of(*lease, now) < kLauncherLease) {
     return Error{ErrorCode::kNotFound, "no lease has expired"};
   }
   return lease->pid;
 }
 
-Status JobFolder::publish(const LauncherAddress& address) const {
+Status JobFolder::publish(const LauncherAddress& address) {
   std::string text;
   JsonWriter json(text);
   json.begin_object()
@@ -284,7 +321,7 @@ Status JobFolder::publish(const LauncherAddress& address) const {
   return write("launcher.json", text);
 }
 
-Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_keys) const {
+Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_keys) {
   std::string text;
   JsonWriter json(text);
   json.begin_object();
@@ -296,16 +333,20 @@ Status JobFolder::publish_keys(const std::map<std::string, std::string>& worker_
   return write("worker_keys.json", text);
 }
 
-Status JobFolder::publish_control_key(const std::string& key) const {
-  return write_private(path_ + "/control_key", key + "\n");
+Status JobFolder::publish_control_key(const std::string& key) {
+  return write("control_key", key + "\n");
 }
 
 Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std::string& job) {
-  const std::string path = state_dir + "/" + job;
-  if (!is_locked(path)) {
+  const auto folder = open_ours(state_dir + "/" + job);
+  if (!folder && folder.error().code != ErrorCode::kNotFound) {
+    return folder.error();
+  }
+  const std::string path = folder ? path_of(*folder) : "";
+  if (!folder || !is_locked(path)) {
     return Error{
         ErrorCode::kNotFound,
-        has_agent(path)
+        folder && has_agent(path)
             ? "job " + job +
                   " has no launcher now: its processes go on until launcher.orphan_timeout "
                   "ends them. Start the job again, and it goes on with them, or run "
@@ -325,7 +366,8 @@ std::vector<std::string> JobFolder::running(const std::string& state_dir) {
   std::error_code failed;
   for (std::filesystem::directory_iterator at(state_dir, failed), end; !failed && at != end;
        at.increment(failed)) {
-    if (is_locked(at->path().string()) || has_agent(at->path().string())) {
+    const auto folder = open_ours(at->path().string());
+    if (folder && (is_locked(path_of(*folder)) || has_agent(path_of(*folder)))) {
       names.push_back(at->path().filename().string());
     }
   }
@@ -336,7 +378,8 @@ std::vector<std::string> JobFolder::running(const std::string& state_dir) {
 Result<std::vector<std::string>> JobFolder::worker_keys(const std::string& state_dir,
                                                         const std::string& job,
                                                         const std::vector<std::string>& names) {
-  const std::string path = state_dir + "/" + job + "/worker_keys.json";
+  PDJOB_TRY(const net::Fd folder, open_ours(state_dir + "/" + job));
+  const std::string path = path_of(folder) + "/worker_keys.json";
   JsonFields fields(path, read_text(path));
   std::vector<std::string> keys;
   for (const std::string& name : names) {

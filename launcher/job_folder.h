@@ -40,12 +40,17 @@ class JobFolder {
   JobFolder& operator=(JobFolder&&) noexcept = default;
   ~JobFolder();  // Removes launcher.json and worker_keys.json.
 
-  Status publish(const LauncherAddress& address) const;
+  Status publish(const LauncherAddress& address);
   // The API key of each worker's HTTP port, by the worker's name. Only the owner of the job can
   // read them.
-  Status publish_keys(const std::map<std::string, std::string>& worker_keys) const;
+  Status publish_keys(const std::map<std::string, std::string>& worker_keys);
   // The key of a rollout job's control routes. Only the owner of the job can read it.
-  Status publish_control_key(const std::string& key) const;
+  Status publish_control_key(const std::string& key);
+  // Somebody has removed the folder, or another one has its path.
+  bool is_there() const;
+  // Makes a folder that was removed, with all that was published. kInvalidArgument: another job, or
+  // another user, has its path now.
+  Status make_anew();
   LogFolder& logs() { return logs_; }
   const std::string& path() const { return path_; }
   // It is on disk when this returns. kCancelled: as for renew_lease().
@@ -59,6 +64,9 @@ class JobFolder {
   // kCancelled: a launcher with a higher number has taken over.
   Status renew_lease(uint64_t launcher, Instant now) const;
 
+  // These read what a job left in its folder, and trust it only if the folder belongs to this user
+  // and nobody else can write to it: otherwise kInvalidArgument, or the job is not there.
+  //
   // kNotFound: no job of that name is running.
   static Result<LauncherAddress> find(const std::string& state_dir, const std::string& job);
   // Returns the names of all running jobs whose folders are there, sorted; also of those without a
@@ -79,11 +87,10 @@ class JobFolder {
   JobFolder(std::string path, LogFolder logs, net::Fd lock)
       : path_(std::move(path)), logs_(std::move(logs)), lock_(std::move(lock)) {}
 
-  Status write(const char* name, const std::string& text) const;
-  // False: another folder has its path now, or none.
-  bool is_there() const;
+  Status write(const char* name, const std::string& text);
 
   std::string path_;
+  std::map<std::string, std::string> published_;  // Texts by the names of their files.
   LogFolder logs_;
   net::Fd lock_;  // The folder's own descriptor; invalid once moved from.
 };

@@ -62,6 +62,8 @@ std::string id(Incarnation incarnation) {
   return " incarnation=" + std::to_string(incarnation.value);
 }
 
+std::string at(const std::string& node) { return node.empty() ? "" : " node=" + node; }
+
 std::string with_peer(const std::string& peer, const net::Message& message, const char* direction) {
   const std::string text = std::visit(MessageText(), message);
   return text.empty() ? "" : direction + peer + " " + text;
@@ -70,13 +72,14 @@ std::string with_peer(const std::string& peer, const net::Message& message, cons
 struct EventText {
   std::string operator()(const Started&) const { return "Started"; }
   std::string operator()(const Spawned& e) const {
-    return "Spawned" + id(e.incarnation) + " pid=" + std::to_string(e.pid);
+    return "Spawned" + id(e.incarnation) + at(e.node) + " pid=" + std::to_string(e.pid);
   }
   std::string operator()(const SpawnFailed& e) const {
-    return "SpawnFailed" + id(e.incarnation) + ": " + e.reason;
+    return "SpawnFailed" + id(e.incarnation) + at(e.node) + ": " + e.reason;
   }
   std::string operator()(const ProcessExited& e) const {
-    return "ProcessExited" + id(e.incarnation) + ": " + e.how + (e.crashed ? ", a crash" : "");
+    return "ProcessExited" + id(e.incarnation) + at(e.node) + ": " + e.how +
+           (e.crashed ? ", a crash" : "");
   }
   std::string operator()(const MessageArrived& e) const {
     return with_peer(e.peer, e.message, "from ");
@@ -105,7 +108,7 @@ struct EventText {
     return "NodeJoined " + e.node.name + " running=" + std::to_string(e.running.size());
   }
   std::string operator()(const ProcessSeen& e) const {
-    return "ProcessSeen" + id(e.incarnation) +
+    return "ProcessSeen" + id(e.incarnation) + at(e.node) +
            (e.signs.stopped  ? " stopped"
             : e.signs.asleep ? " asleep"
                              : " runs or waits to run") +
@@ -121,13 +124,14 @@ struct EventText {
 
 struct EffectText {
   std::string operator()(const Spawn& e) const {
-    return "Spawn " + e.name + id(e.incarnation) + " engine_id=" + e.engine_id +
-           (e.place.node.empty() ? "" : " node=" + e.place.node);
+    return "Spawn " + e.name + id(e.incarnation) + " engine_id=" + e.engine_id + at(e.place.node);
   }
   std::string operator()(const SendSignal& e) const {
-    return to_string(e.signal) + id(e.incarnation);
+    return to_string(e.signal) + id(e.incarnation) + at(e.node);
   }
-  std::string operator()(const LookAt& e) const { return "LookAt" + id(e.incarnation); }
+  std::string operator()(const LookAt& e) const {
+    return "LookAt" + id(e.incarnation) + at(e.node);
+  }
   std::string operator()(const Send& e) const { return with_peer(e.peer, e.message, "to "); }
   std::string operator()(const Probe& e) const {
     return "Probe probe=" + std::to_string(e.probe) + " model=" + e.model + " router=" + e.router +

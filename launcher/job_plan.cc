@@ -94,6 +94,18 @@ Status give_cluster(const JobConfig& config, Node& node) {
   return ok();
 }
 
+Status look_for_nccl(const kvtransfer::NcclConfig& config, PlanProbe probe) {
+  if (probe == PlanProbe::kYes) {
+    return kvtransfer::nccl_is_there(config);
+  }
+  const bool is_path = config.library.find('/') != std::string::npos;
+  std::error_code ignored;
+  return !is_path || std::filesystem::is_regular_file(config.library, ignored)
+             ? ok()
+             : Status(Error{ErrorCode::kUnsupported,
+                            "kvtransfer.transport is nccl, but there is no " + config.library});
+}
+
 }  // namespace
 
 bool has_foreign_router(const JobConfig& config) {
@@ -109,10 +121,10 @@ bool recipe_without_key(const JobConfig& config) {
 }
 
 Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes,
-                           NodesOfPlan which) {
+                           PlanProbe probe, NodesOfPlan which) {
   PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_sizes(config), which));
   if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
-    if (const Status there = kvtransfer::nccl_is_there(config.kvtransfer.nccl); !there) {
+    if (const Status there = look_for_nccl(config.kvtransfer.nccl, probe); !there) {
       plan.warnings.push_back(there.error().message + ": no worker will start");
     }
   }

@@ -79,14 +79,12 @@ Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& f
   }
   // From here on, its end is the end of the run.
   std::unique_ptr<JobRun> run(new JobRun(loop, folder, terminal, std::move(ledger), lasts));
-  if (lasts) {
-    run->renew_lease();
-  }
+  run->look_after_folder();
   return run;
 }
 
 JobRun::~JobRun() {
-  loop_.cancel(lease_timer_);
+  loop_.cancel(folder_timer_);
   loop_.cancel(save_timer_);
   folder_.forget_run(ledger_.launcher);
 }
@@ -103,14 +101,33 @@ bool JobRun::succeeded(const std::string& what, const Status& written, bool& tol
   return written.has_value();
 }
 
-void JobRun::renew_lease() {
-  succeeded("the launcher's lease", folder_.renew_lease(ledger_.launcher, loop_.now()),
-            lease_failed_);
-  if (save_failed_) {
-    save();
+void JobRun::look_after_folder() {
+  if (!folder_.is_there()) {
+    make_folder_anew();
   }
-  folder_.logs().bound();
-  lease_timer_ = loop_.call_at(loop_.now() + kLeaseRenewed, [this] { renew_lease(); });
+  if (lasts_) {
+    succeeded("the launcher's lease", folder_.renew_lease(ledger_.launcher, loop_.now()),
+              lease_failed_);
+    if (save_failed_) {
+      save();
+    }
+    folder_.logs().bound();
+  }
+  folder_timer_ = loop_.call_at(loop_.now() + kLeaseRenewed, [this] { look_after_folder(); });
+}
+
+void JobRun::make_folder_anew() {
+  const Status made = folder_.make_anew();
+  const std::string gone = "the job's folder " + folder_.path() + " was removed";
+  if (made) {
+    folder_gone_ = false;
+    terminal_.say("pdjob: " + gone + ": it is made anew\n");
+    saved_.clear();
+    save();
+  } else if (!std::exchange(folder_gone_, true)) {
+    terminal_.say("pdjob: " + gone + ", and cannot be made anew: " + made.error().message +
+                  ". No command finds the job until it can\n");
+  }
 }
 
 // A job that serves is worth more than its ledger: a full disk does not stop it.

@@ -4,8 +4,8 @@
 // is tried again each second, and the job goes on meanwhile. A launcher that was replaced ends at
 // its next write.
 //
-// Without an orphan timeout nothing outlives the launcher, and nothing of this is on disk.
-// Loop-bound.
+// Without an orphan timeout nothing outlives the launcher, and nothing of this is on disk. A folder
+// of the job that somebody removes is made anew, in either case. Loop-bound.
 #pragma once
 
 #include <memory>
@@ -58,7 +58,9 @@ class JobRun {
         ledger_(std::move(ledger)),
         lasts_(lasts),
         adopts_(ledger_.planned) {}
-  void renew_lease();
+  // Once a second.
+  void look_after_folder();
+  void make_folder_anew();
   // Warns once until it succeeds again. Leaves all if another launcher has taken over.
   bool succeeded(const std::string& what, const Status& written, bool& told) const;
 
@@ -68,10 +70,11 @@ class JobRun {
   Ledger ledger_;
   const bool lasts_;
   const bool adopts_;
-  std::string saved_;  // Its bytes on disk.
+  std::string saved_;         // Its bytes on disk.
+  bool folder_gone_ = false;  // And cannot be made anew.
   bool lease_failed_ = false;
   bool save_failed_ = false;
-  net::TimerId lease_timer_;
+  net::TimerId folder_timer_;
   net::TimerId save_timer_;
   bool save_due_ = false;
 };

@@ -122,8 +122,10 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   }
   void carried_out(const Event& /*event*/) {}
   void carry_out(const Spawn& effect);
-  void carry_out(const SendSignal& effect) { cluster_.signal(effect.incarnation, effect.signal); }
-  void carry_out(const LookAt& effect) { cluster_.look_at(effect.incarnation); }
+  void carry_out(const SendSignal& effect) {
+    cluster_.signal(effect.node, effect.incarnation, effect.signal);
+  }
+  void carry_out(const LookAt& effect) { cluster_.look_at(effect.node, effect.incarnation); }
   void carry_out(Send& effect);
   void carry_out(const Probe& effect) { prober_.start(effect); }
   void carry_out(const ReportStarved& /*effect*/) {}  // Its line in the log is all.

@@ -17,7 +17,6 @@ namespace {
 constexpr std::string_view kForm = "name sizes as GROUP=WORKERS, such as decode=2";
 constexpr std::string_view kAuto = "auto";
 constexpr Duration kTick = std::chrono::milliseconds(500);
-constexpr size_t kNotesMax = 256;
 
 // Empty: the worker has never given borrowing up.
 std::string lending_text(const Process& process) {
@@ -114,13 +113,17 @@ std::string group_text(const SizedGroup& group, const GroupProgress& progress) {
 }  // namespace
 
 JobScaling::JobScaling(net::Loop& loop, JobRunner& runner, const JobConfig& config,
-                       const LaunchPlan& plan, std::function<void(const std::string&)> say)
+                       const LaunchPlan& plan, std::function<void(const std::string&)> say,
+                       ScalingMemory memory)
     : loop_(loop),
       runner_(runner),
       sizes_(sizes_of(config, plan)),
       scales_(any_scales(scaled_groups(config, plan))),
       to_zero_(config.scaling.zero_after > Duration::zero()),
       autoscaler_(scaled_groups(config, plan), config.scaling),
+      by_hand_(memory.record.by_hand.begin(), memory.record.by_hand.end()),
+      notes_(memory.record.notes.begin(), memory.record.notes.end()),
+      keep_(std::move(memory.keep)),
       say_(std::move(say)) {
   if (runner_.job().has_record()) {
     sizes_.keep(runner_.job());
@@ -234,7 +237,8 @@ Observation JobScaling::observe() const {
     sample.wanted = group.wanted;
     sample.by_hand = by_hand_.contains(group.name);
     for (const Process* process : members_of(group, job)) {
-      if (process->state == ProcessState::kReady && process->fate == Fate::kRestart) {
+      if (process->state == ProcessState::kReady && process->fate == Fate::kRestart &&
+          process->load_told) {
         sample.workers.push_back({process->engine_id, process->load});
         continue;
       }
@@ -265,17 +269,21 @@ void JobScaling::count_change(const std::string& group, uint32_t from, uint32_t 
 
 void JobScaling::note(const std::string& lines) {
   say_(lines);
-  notes_.push_back({loop_.now(), lines});
-  if (notes_.size() > kNotesMax) {
+  notes_.push_back({loop_.now(), lines.substr(0, Note::kTextBytesMax)});
+  if (notes_.size() > ScalingRecord::kNotesMax) {
     notes_.pop_front();
   }
+  keep_({.notes = {notes_.begin(), notes_.end()}, .by_hand = {by_hand_.begin(), by_hand_.end()}});
+}
+
+int64_t JobScaling::seconds_since(const Note& note) const {
+  return std::chrono::duration_cast<std::chrono::seconds>(loop_.now() - note.at).count();
 }
 
 std::string JobScaling::explain() const {
   std::string text;
   for (const Note& each : notes_) {
-    const auto ago = std::chrono::duration_cast<std::chrono::seconds>(loop_.now() - each.at);
-    text += std::to_string(ago.count()) + " s ago  " + each.text;
+    text += std::to_string(seconds_since(each)) + " s ago  " + each.text;
   }
   if (text.empty()) {
     text = "nothing has been decided yet: the job has the sizes of its file\n";
@@ -284,6 +292,30 @@ std::string JobScaling::explain() const {
     text += lending_text(process);
   }
   return text;
+}
+
+std::string JobScaling::explain_json() const {
+  const auto line = [](const std::string& text) { return text.substr(0, text.rfind('\n')); };
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object();
+  json.key("decisions").begin_array();
+  for (const Note& each : notes_) {
+    json.begin_object();
+    json.key("seconds_ago").integer(seconds_since(each));
+    json.key("text").string(line(each.text));
+    json.end_object();
+  }
+  json.end_array();
+  json.key("lending").begin_array();
+  for (const Process& process : runner_.job().processes()) {
+    if (const std::string lending = lending_text(process); !lending.empty()) {
+      json.string(line(lending));
+    }
+  }
+  json.end_array();
+  json.end_object();
+  return text + "\n";
 }
 
 std::string JobScaling::text() const {

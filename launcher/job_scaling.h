@@ -16,6 +16,7 @@
 #include "launcher/plan/launch_plan.h"
 #include "launcher/scaling/autoscaler.h"
 #include "launcher/scaling/group_sizes.h"
+#include "launcher/scaling/scaling_record.h"
 #include "net/loop/loop.h"
 
 namespace pdjob::launcher {
@@ -30,11 +31,17 @@ struct GroupCounts {
 };
 std::string group_metrics(const std::vector<GroupCounts>& groups);
 
+// What an earlier launcher knew, and where it is kept for the next one.
+struct ScalingMemory {
+  ScalingRecord record;
+  std::function<void(ScalingRecord)> keep = [](const ScalingRecord&) {};
+};
+
 class JobScaling {
  public:
   // `say` gets lines for the launcher's terminal. All must outlive it.
   JobScaling(net::Loop& loop, JobRunner& runner, const JobConfig& config, const LaunchPlan& plan,
-             std::function<void(const std::string&)> say);
+             std::function<void(const std::string&)> say, ScalingMemory memory = {});
   ~JobScaling();
   JobScaling(const JobScaling&) = delete;
   JobScaling& operator=(const JobScaling&) = delete;
@@ -51,6 +58,8 @@ class JobScaling {
   std::string metrics() const;
   // The last decisions and what happened to processes, each with its reason; the newest one last.
   std::string explain() const;
+  // {"decisions": [{"seconds_ago": 3, "text": "..."}], "lending": ["..."]}
+  std::string explain_json() const;
 
   // Call it after each step of the job, except of heartbeats.
   void job_changed();
@@ -58,11 +67,6 @@ class JobScaling {
   void note(const std::string& lines);
 
  private:
-  struct Note {
-    Instant at{};
-    std::string text;
-  };
-
   struct Changes {
     uint64_t grown = 0;
     uint64_t shrunk = 0;
@@ -73,6 +77,7 @@ class JobScaling {
   void tick();
   void count_change(const std::string& group, uint32_t from, uint32_t to);
   Observation observe() const;
+  int64_t seconds_since(const Note& note) const;
 
   net::Loop& loop_;
   JobRunner& runner_;
@@ -80,9 +85,10 @@ class JobScaling {
   const bool scales_;  // Some group changes its size by itself.
   const bool to_zero_;
   Autoscaler autoscaler_;
-  std::set<std::string> by_hand_;  // Groups whose size a person has set.
   std::map<std::string, Changes> changes_;
+  std::set<std::string> by_hand_;  // Groups whose size a person has set.
   std::deque<Note> notes_;
+  const std::function<void(ScalingRecord)> keep_;
   const std::function<void(const std::string&)> say_;
   int64_t orders_taken_ = 0;
   net::TimerId next_;  // Of carry_on().

@@ -156,8 +156,10 @@ class LauncherProcess final : JobRunner::Observer {
         cluster_(cluster),
         control_key_(control_key),
         runner_(loop, cluster, runner_options(config, plan_, run, control_key), *this),
-        scaling_(loop, runner_, config, plan_,
-                 [this](const std::string& line) { terminal_.say(line); }),
+        scaling_(
+            loop, runner_, config, plan_, [this](const std::string& line) { terminal_.say(line); },
+            {.record = run.ledger().scaling,
+             .keep = [this](ScalingRecord record) { run_.ledger().scaling = std::move(record); }}),
         stragglers_(
             loop, runner_,
             {.config = config.launcher.stragglers,
@@ -225,6 +227,7 @@ class LauncherProcess final : JobRunner::Observer {
         .scale_json = [this] { return scaling_.json(); },
         .scale_text = [this] { return scaling_.text(); },
         .explain = [this] { return scaling_.explain(); },
+        .explain_json = [this] { return scaling_.explain_json(); },
         .links_json = [this] { return links_.look(); },
         .requests_json = [this] { return requests_.look(); },
         .history_json = [this] { return history_.json(); },
@@ -266,7 +269,7 @@ class LauncherProcess final : JobRunner::Observer {
   void look_at_load() {
     std::vector<LoadOfWorker> workers;
     for (const Process& process : job().processes()) {
-      if (process.serving() && !process.is_router() && !process.is_batch()) {
+      if (process.serving() && process.load_told && !process.is_router() && !process.is_batch()) {
         workers.push_back({.engine_id = process.engine_id,
                            .decodes = process.role != net::Role::kPrefill,
                            .load = process.load});
@@ -301,7 +304,8 @@ class LauncherProcess final : JobRunner::Observer {
         .host = config_.launcher.control_host,
         .port = ledger.control_port,
         .keys = net::curve_keys_of(ledger.root_key().derive("control")),
-        .launcher = ledger.launcher};
+        .launcher = ledger.launcher,
+        .use = run_.lasts() ? net::PortUse::kShared : net::PortUse::kAlone};
     constexpr Duration kOldPortComesFree = std::chrono::seconds(5);
     PDJOB_TRY(control_, patiently(run_.adopts() ? kOldPortComesFree : Duration{}, [&] {
                 return net::ControlServer::open(loop_, runner_, options);
@@ -460,7 +464,7 @@ class LauncherProcess final : JobRunner::Observer {
 
   void on_adopted(const ReportAdopted& adopted) override {
     const auto took = (loop_.now() - begun_) / std::chrono::milliseconds(1);
-    terminal_.say("adopted " + std::to_string(adopted.adopted) + " of " +
+    scaling_.note("adopted " + std::to_string(adopted.adopted) + " of " +
                   std::to_string(adopted.processes) + " processes in " + std::to_string(took) +
                   " ms\n");
   }
@@ -527,7 +531,7 @@ Result<PlacedJob> place_job(const JobConfig& config, JobFolder& folder, net::Eve
     PDJOB_TRY_STATUS(wait_for_nodes(loop, cluster, config, waiting));
     run.ledger().plan_nodes = cluster.nodes();
   }
-  PDJOB_TRY(placed.plan, plan_on(config, run.ledger().plan_nodes));
+  PDJOB_TRY(placed.plan, plan_on(config, run.ledger().plan_nodes, PlanProbe::kYes));
   return placed;
 }
 
@@ -536,7 +540,7 @@ Result<PlacedJob> place_job(const JobConfig& config, JobFolder& folder, net::Eve
 int run_job(const JobConfig& config, RunHow how) {
   if (config.clusters.empty()) {
     // Says what cannot run before it makes anything.
-    if (const auto plan = plan_on(config, {LocalCluster::this_node()}); !plan) {
+    if (const auto plan = plan_on(config, {LocalCluster::this_node()}, PlanProbe::kYes); !plan) {
       return refuse_job(kExitNotPlaced, plan.error());
     }
   }

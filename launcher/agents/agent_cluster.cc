@@ -31,7 +31,8 @@ Result<std::unique_ptr<AgentCluster>> AgentCluster::open(net::EventLoop& loop,
                                     .keys = options.keys.launcher,
                                     .allows = [agent = options.keys.agent.public_key](
                                                   const std::string& key) { return key == agent; },
-                                    .linger = kLastMessages}));
+                                    .linger = kLastMessages,
+                                    .use = options.use}));
   cluster->start(std::move(server));
   return cluster;
 }
@@ -54,7 +55,7 @@ void AgentCluster::open_door(const Door& door) {
     tell_later(DoorFailed{door.name, "node " + door.node + " is not there"});
     return;
   }
-  doors_[door.name] = {.node = door.node};
+  doors_[door.node][door.name] = true;
   order(door.node, OpenDoor{.name = door.name,
                             .host = door.host,
                             .port = door.port,
@@ -62,32 +63,34 @@ void AgentCluster::open_door(const Door& door) {
 }
 
 void AgentCluster::close_door(const std::string& name) {
-  if (const auto door = doors_.find(name); door != doors_.end()) {
-    order(door->second.node, CloseDoor{name});
-    doors_.erase(door);
+  std::vector<std::string> holders;  // First all of them: an order may find that a node is gone.
+  for (auto& [node, doors] : doors_) {
+    if (doors.erase(name) > 0) {
+      holders.push_back(node);
+    }
+  }
+  for (const std::string& node : holders) {
+    order(node, CloseDoor{name});
   }
 }
 
 void AgentCluster::spawn(const SpawnOrder& spawn) {
   if (!roster_.has(spawn.node)) {
-    tell_later(SpawnFailed{spawn.incarnation, "node " + spawn.node + " is not there"});
+    tell_later(SpawnFailed{spawn.incarnation, "node " + spawn.node + " is not there", spawn.node});
     return;
   }
-  node_of_process_[spawn.incarnation] = spawn.node;
+  processes_[spawn.node].insert(spawn.incarnation);
   order(spawn.node,
         StartProcess{.incarnation = spawn.incarnation.value, .spec = net::encode_spec(spawn.spec)});
 }
 
-void AgentCluster::signal(Incarnation incarnation, Signal signal) {
-  if (const auto node = node_of_process_.find(incarnation); node != node_of_process_.end()) {
-    order(node->second, SignalProcess{.incarnation = incarnation.value, .signal = signal});
-  }
+// Also a process that the node says has ended.
+void AgentCluster::signal(const std::string& node, Incarnation incarnation, Signal signal) {
+  order(node, SignalProcess{.incarnation = incarnation.value, .signal = signal});
 }
 
-void AgentCluster::look_at(Incarnation incarnation) {
-  if (const auto node = node_of_process_.find(incarnation); node != node_of_process_.end()) {
-    order(node->second, LookAtProcess{incarnation.value});
-  }
+void AgentCluster::look_at(const std::string& node, Incarnation incarnation) {
+  order(node, LookAtProcess{incarnation.value});
 }
 
 void AgentCluster::read_log(const LogQuestion& question) {
@@ -138,12 +141,12 @@ void AgentCluster::carry_out(const NodeCame& effect) {
   log::info("node " + node.name + " joined: " + node.host + ", " + cores_text(node));
   NodeJoined joined{.node = node};
   for (const RunningProcess& process : effect.facts.running) {
-    if (node_of_process_.try_emplace(process.incarnation, node.name).second) {
+    if (processes_[node.name].insert(process.incarnation).second) {
       joined.running.push_back(process);
     }
   }
   for (const auto& [name, port] : effect.facts.doors) {
-    if (doors_.try_emplace(name, OpenedDoor{.node = node.name, .awaited = false}).second) {
+    if (doors_[node.name].try_emplace(name, false).second) {
       joined.doors.emplace(name, port);
     }
   }
@@ -152,12 +155,10 @@ void AgentCluster::carry_out(const NodeCame& effect) {
 
 void AgentCluster::carry_out(const NodeGone& effect) {
   log::warn("node " + effect.node + " is lost: " + effect.why);
-  std::erase_if(node_of_process_, [&](const auto& entry) { return entry.second == effect.node; });
-  for (auto door = doors_.begin(); door != doors_.end();) {
-    const auto [name, opened] = *door++;
-    if (opened.node == effect.node) {
-      doors_.erase(name);
-      if (opened.awaited) {
+  processes_.erase(effect.node);
+  if (const auto doors = doors_.extract(effect.node)) {
+    for (const auto& [name, awaited] : doors.mapped()) {
+      if (awaited) {
         tell(DoorFailed{name, "node " + effect.node + " is lost: " + effect.why});
       }
     }
@@ -177,14 +178,8 @@ void AgentCluster::carry_out(const NodeSaid& effect) {
 }
 
 bool AgentCluster::answers_door(const std::string& node, const std::string& name) {
-  const auto door = doors_.find(name);
-  return door != doors_.end() && door->second.node == node &&
-         std::exchange(door->second.awaited, false);
-}
-
-bool AgentCluster::runs_on(const std::string& node, Incarnation incarnation) const {
-  const auto found = node_of_process_.find(incarnation);
-  return found != node_of_process_.end() && found->second == node;
+  const auto door = doors_[node].find(name);
+  return door != doors_[node].end() && std::exchange(door->second, false);
 }
 
 void AgentCluster::take(const std::string& node, const DoorOpened& said) {
@@ -195,34 +190,32 @@ void AgentCluster::take(const std::string& node, const DoorOpened& said) {
 
 void AgentCluster::take(const std::string& node, const DoorFailed& said) {
   if (answers_door(node, said.name)) {
-    doors_.erase(said.name);
+    doors_[node].erase(said.name);
     tell(said);
   }
 }
 
 void AgentCluster::take(const std::string& node, const Spawned& said) {
-  if (runs_on(node, said.incarnation)) {
-    tell(said);
+  if (processes_[node].contains(said.incarnation)) {
+    tell(Spawned{said.incarnation, said.pid, node});
   }
 }
 
 void AgentCluster::take(const std::string& node, const SpawnFailed& said) {
-  if (runs_on(node, said.incarnation)) {
-    node_of_process_.erase(said.incarnation);
-    tell(said);
+  if (processes_[node].erase(said.incarnation) > 0) {
+    tell(SpawnFailed{said.incarnation, said.reason, node});
   }
 }
 
 void AgentCluster::take(const std::string& node, const ProcessExited& said) {
-  if (runs_on(node, said.incarnation)) {
-    node_of_process_.erase(said.incarnation);
-    tell(said);
+  if (processes_[node].erase(said.incarnation) > 0) {
+    tell(ProcessExited{said.incarnation, said.how, said.crashed, node});
   }
 }
 
 void AgentCluster::take(const std::string& node, const ProcessSeen& said) {
-  if (runs_on(node, said.incarnation)) {
-    tell(said);
+  if (processes_[node].contains(said.incarnation)) {
+    tell(ProcessSeen{said.incarnation, said.signs, node});
   }
 }
 

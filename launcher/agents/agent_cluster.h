@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -24,6 +25,7 @@ class AgentCluster final : public Cluster, public net::CurveServer::Handler {
     RosterSetting roster;
     std::string host;  // Where agents reach it.
     uint16_t port = 0;
+    net::PortUse use = net::PortUse::kAlone;  // As in net::CurveServer::Options.
     AgentKeys keys;
   };
   // kUnavailable: the address cannot be listened on.
@@ -42,8 +44,8 @@ class AgentCluster final : public Cluster, public net::CurveServer::Handler {
   void open_door(const Door& door) override;
   void close_door(const std::string& name) override;
   void spawn(const SpawnOrder& order) override;
-  void signal(Incarnation incarnation, Signal signal) override;
-  void look_at(Incarnation incarnation) override;
+  void signal(const std::string& node, Incarnation incarnation, Signal signal) override;
+  void look_at(const std::string& node, Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
 
   // "tcp://10.0.0.1:7700"
@@ -80,8 +82,8 @@ class AgentCluster final : public Cluster, public net::CurveServer::Handler {
   void take(const std::string& /*node*/, const Message& /*said*/) {
     static_assert(!std::is_constructible_v<ClusterEvent, Message>, "the job waits for it");
   }
+  // Forgets that the answer is awaited; false: it is not.
   bool answers_door(const std::string& node, const std::string& name);
-  bool runs_on(const std::string& node, Incarnation incarnation) const;
 
   // Later: never inside an order.
   void tell_later(ClusterEvent event);
@@ -93,12 +95,10 @@ class AgentCluster final : public Cluster, public net::CurveServer::Handler {
   const std::string name_;
   AgentRoster roster_;
   Cluster::Handler* handler_ = nullptr;
-  std::map<Incarnation, std::string> node_of_process_;
-  struct OpenedDoor {
-    std::string node;
-    bool awaited = true;  // No answer came yet.
-  };
-  std::map<std::string, OpenedDoor> doors_;
+  // What each node was ordered to run, or says that an earlier launcher left there.
+  std::map<std::string, std::set<Incarnation>> processes_;
+  // The doors of each node, by name; true: no answer came yet.
+  std::map<std::string, std::map<std::string, bool>> doors_;
   std::map<uint64_t, std::string> node_of_ticket_;
   std::map<std::string, Instant> warned_;
   Runner runner_;

@@ -13,8 +13,11 @@
 
 namespace pdjob::launcher {
 
-inline constexpr size_t kNodeFactsMax = 256;       // GPUs of a node; its labels.
-inline constexpr size_t kNodeProcessesMax = 4096;  // Also its doors.
+inline constexpr size_t kNodeFactsMax = 256;  // GPUs of a node; its labels.
+// Of a node; also its doors.
+inline constexpr size_t kNodeProcessesMax = 2 * kProcessesMax;
+// Orders for an agent, or outcomes for a launcher, that wait until the other end is there again.
+inline constexpr size_t kAgentHeldMax = 2 * kNodeProcessesMax;
 inline constexpr size_t kAgentTextBytesMax = 1024;
 inline constexpr size_t kProcessSpecBytesMax = size_t{4} * 1024 * 1024;
 
@@ -25,6 +28,7 @@ struct AgentHello {
   std::string name;       // Of the node; unique in its cluster.
   uint64_t instance = 0;  // Of this start of the agent.
   uint64_t session = 0;   // That it still holds; 0: none.
+  uint64_t sign = 0;      // The last SignAsked of that session; 0: none.
   std::string build;      // The version of pdjob.
   uint32_t cores = 0;
   std::string cores_bound;  // Why no more; empty: the machine has no more.
@@ -79,6 +83,10 @@ struct SignalProcess {
   uint64_t incarnation = 0;
   Signal signal = Signal::kTerminate;
 };
+// "Are you there?" Answered by a Hello that has this number.
+struct SignAsked {
+  uint64_t sign = 0;
+};
 struct LookAtProcess {  // Answered by ProcessSeen.
   uint64_t incarnation = 0;
 };
@@ -93,13 +101,13 @@ struct ReadLog {  // Answered by LogAnswered.
 // "I am still here." It also makes known that an earlier message was lost.
 struct Beat {};
 
-using AgentMessage =
-    std::variant<AgentHello, NodeReady, NodeLeaving, LogAnswered, Welcome, Refused, Goodbye,
-                 OpenDoor, CloseDoor, StartProcess, SignalProcess, ReadLog, Beat, DoorOpened,
-                 DoorFailed, Spawned, SpawnFailed, ProcessExited, LookAtProcess, ProcessSeen>;
+using AgentMessage = std::variant<AgentHello, NodeReady, NodeLeaving, LogAnswered, Welcome, Refused,
+                                  Goodbye, OpenDoor, CloseDoor, StartProcess, SignalProcess,
+                                  ReadLog, Beat, DoorOpened, DoorFailed, Spawned, SpawnFailed,
+                                  ProcessExited, LookAtProcess, ProcessSeen, SignAsked>;
 
 // The messages of a session are numbered from 1 on, each way. A gap ends the session. Hello and
-// Refused belong to no session and have number 0.
+// Refused belong to no session and have number 0; so does SignAsked, which may be lost.
 struct AgentFrame {
   uint64_t session = 0;
   uint64_t number = 0;

@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <span>
 #include <utility>
 
+#include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/exit_code.h"
@@ -32,6 +37,7 @@ namespace {
 constexpr const char* kGranted = "granted by Ray";
 constexpr size_t kSessionWarningsMax = 64;  // Different ones of a session; more are not said.
 constexpr Duration kLastWords = std::chrono::milliseconds(500);  // To leave after the end.
+constexpr Duration kLockLookedAt = std::chrono::seconds(1);      // How often.
 constexpr Duration kLauncherComes = std::chrono::seconds(20);    // To an agent of its own.
 
 std::string shortened(std::string text) {
@@ -101,11 +107,14 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
       PDJOB_TRY_STATUS(loop_.watch(options_.lifeline, EPOLLIN | EPOLLRDHUP, *this));
     }
     if (options_.lock >= 0) {
-      const std::string pid = std::to_string(getpid()) + "\n";
-      if (ftruncate(options_.lock, 0) != 0 ||
-          pwrite(options_.lock, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+      if (!write_pid(options_.lock)) {
         return Error{ErrorCode::kUnavailable, "cannot write the lock file"};
       }
+      std::error_code ignored;
+      lock_path_ =
+          std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(options_.lock), ignored)
+              .string();
+      hold_lock();
       loop_.call_at(loop_.now() + kLauncherComes, [this] {
         if (!session_) {
           stop("the absence of its launcher");
@@ -133,6 +142,28 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
     log::info("stopped by " + why);
     runner_.submit(AgentStopped{});
     loop_.stop();
+  }
+
+  static bool write_pid(int file) {
+    const std::string pid = std::to_string(getpid()) + "\n";
+    return ftruncate(file, 0) == 0 &&
+           pwrite(file, pid.data(), pid.size(), 0) == static_cast<ssize_t>(pid.size());
+  }
+
+  // Where the job's folder was removed and its launcher made it anew, the next launcher must find
+  // the lock there.
+  void hold_lock() {
+    loop_.call_at(loop_.now() + kLockLookedAt, [this] { hold_lock(); });
+    struct stat found{};
+    if (stat(lock_path_.c_str(), &found) == 0 || errno != ENOENT) {
+      return;
+    }
+    const net::Fd lock(
+        ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (lock.valid() && flock(lock.get(), LOCK_EX | LOCK_NB) == 0 && write_pid(lock.get()) &&
+        dup3(lock.get(), options_.lock, O_CLOEXEC) >= 0) {
+      log::warn("the job's folder was removed: the lock is held in the new one");
+    }
   }
 
   void warn_once(const std::string& text) {
@@ -239,9 +270,11 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   void obey(const CloseDoor& order) { session_->cluster.close_door(order.name); }
   void obey(const StartProcess& order);
   void obey(const SignalProcess& order) {
-    session_->cluster.signal({order.incarnation}, order.signal);
+    session_->cluster.signal(options_.name, {order.incarnation}, order.signal);
   }
-  void obey(const LookAtProcess& order) { session_->cluster.look_at({order.incarnation}); }
+  void obey(const LookAtProcess& order) {
+    session_->cluster.look_at(options_.name, {order.incarnation});
+  }
   void obey(const ReadLog& order) {
     session_->cluster.read_log({.ticket = order.ticket,
                                 .node = options_.name,
@@ -263,6 +296,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   AgentSession core_;
   std::optional<Session> session_;
   bool served_ = false;         // A session has begun.
+  std::string lock_path_;       // Of options_.lock.
   std::set<std::string> told_;  // Warnings of this session.
   Runner runner_;
   net::StopSignals signals_;

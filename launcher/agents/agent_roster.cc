@@ -12,6 +12,8 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr size_t kNameBytesMax = 63;
+// This late, the roster was stopped. ZeroMQ ends connections after 10 s without a sign.
+constexpr Duration kStoodStill = std::chrono::seconds(2);
 
 // Facts of a node reach logs and terminals.
 bool is_printable(const std::string& text) {
@@ -42,7 +44,7 @@ bool is_node_name(const std::string& name) {
 
 void AgentRoster::step(const RosterEvent& event, Instant now, std::vector<RosterEffect>& effects) {
   Turn turn{now, effects};
-  forgive_own_sleep(now);
+  wake_up(now);
   std::visit([&](const auto& body) { on(body, turn); }, event);
   promised_ = agents_.empty() ? kNever : beat_due_;  // Leases are looked at with each beat, too.
 }
@@ -62,11 +64,22 @@ bool AgentRoster::has(const std::string& node) const {
   return found != agents_.end() && found->second.ready;
 }
 
-// Silence means nothing if we were stopped ourselves.
-void AgentRoster::forgive_own_sleep(Instant now) {
-  if (promised_ != kNever && now > promised_ + setting_.lease / 2) {
-    for (auto& [name, agent] : agents_) {
+// Silence means nothing if we were stopped ourselves. What is sent now may go into a connection
+// that has ended.
+void AgentRoster::wake_up(Instant now) {
+  if (promised_ == kNever || promised_ == missed_) {
+    return;
+  }
+  const Duration late = now - promised_;
+  const bool stood_still = late > kStoodStill;
+  missed_ = stood_still ? promised_ : kNever;
+  for (auto& [name, agent] : agents_) {
+    if (late > setting_.lease / 2) {
       agent.heard = now;
+    }
+    if (stood_still && setting_.orphan_timeout > Duration::zero()) {
+      agent.reachable = false;
+      ++agent.sign;
     }
   }
 }
@@ -85,9 +98,11 @@ void AgentRoster::on(const AgentSpoke& event, Turn& turn) {
   }
   const auto at = agents_.find(name->second);
   PDJOB_CHECK(at != agents_.end(), name->second);
-  at->second.route = event.route;
-  at->second.reachable = true;
-  hear(at, event.frame, turn);
+  // Another agent may guess a session's number. Only a Hello, with the secret number of the agent's
+  // start, comes on another connection. What was sent on the one before may still be read.
+  if (event.route == at->second.route || event.route == at->second.route_before) {
+    hear(at, event.frame, turn);
+  }
 }
 
 // An earlier launcher's session is not ours to end: its processes are adopted once the agent says
@@ -141,10 +156,14 @@ void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn&
     return;
   }
   if (at != agents_.end() && (hello.session == at->second.session || !at->second.ready)) {
-    at->second.route = route;
-    at->second.heard = turn.now;
-    at->second.reachable = true;
-    at->second.ready ? send(at->second, Beat{}, turn) : welcome(at->second, turn);
+    Agent& agent = at->second;
+    if (route != agent.route) {
+      agent.route_before = std::exchange(agent.route, route);
+    }
+    agent.heard = turn.now;
+    !agent.ready              ? welcome(agent, turn)
+    : hello.sign < agent.sign ? ask(agent, turn)
+                              : reach(agent, turn);
     return;
   }
   if (at != agents_.end()) {
@@ -184,6 +203,8 @@ void AgentRoster::welcome(Agent& agent, Turn& turn) {
     return static_cast<uint64_t>(duration / std::chrono::milliseconds(1));
   };
   agent.sent = 0;
+  agent.reachable = true;
+  agent.unsent.clear();
   send(agent,
        Welcome{.job = setting_.job,
                .host = setting_.host,
@@ -205,6 +226,8 @@ void AgentRoster::hear(Agents::iterator at, const AgentFrame& frame, Turn& turn)
   if (const auto* ready = std::get_if<NodeReady>(&frame.message)) {
     if (!is_address(ready->host)) {
       lose(at, "its address is none", turn);
+    } else if (setting_.owner.empty() && (!ready->running.empty() || !ready->doors.empty())) {
+      lose(at, "it runs what no launcher can have left there", turn);
     } else if (!agent.ready) {
       agent.ready = true;
       agent.node.host = ready->host;
@@ -232,8 +255,43 @@ void AgentRoster::lose(Agents::iterator at, const std::string& why, Turn& turn) 
 }
 
 void AgentRoster::on(const AgentOrder& event, Turn& turn) {
-  if (has(event.node)) {
-    send(agents_.at(event.node), event.message, turn);
+  const auto at = agents_.find(event.node);
+  if (at == agents_.end() || !at->second.ready) {
+    return;
+  }
+  if (at->second.reachable) {
+    send(at->second, event.message, turn);
+  } else if (at->second.held.size() < kAgentHeldMax) {
+    at->second.held.push_back(event.message);
+  } else {
+    lose(at, "too many orders wait for it", turn);
+  }
+}
+
+void AgentRoster::ask(const Agent& agent, Turn& turn) {
+  turn.effects.push_back(SendToAgent{agent.route, {agent.session, 0, SignAsked{agent.sign}}});
+}
+
+void AgentRoster::reach(Agent& agent, Turn& turn) {
+  agent.reachable = true;
+  take_back_unsent(agent);
+  send(agent, Beat{}, turn);
+  for (AgentMessage& order : std::exchange(agent.held, {})) {
+    send(agent, std::move(order), turn);
+  }
+}
+
+// They are the last ones: what is sent after a connection has ended cannot leave either.
+void AgentRoster::take_back_unsent(Agent& agent) {
+  std::map<uint64_t, AgentMessage> unsent = std::exchange(agent.unsent, {});
+  if (unsent.empty() || unsent.begin()->first + unsent.size() != agent.sent + 1) {
+    return;
+  }
+  agent.sent -= unsent.size();
+  for (auto last = unsent.rbegin(); last != unsent.rend(); ++last) {
+    if (!std::holds_alternative<Beat>(last->second)) {
+      agent.held.push_front(std::move(last->second));
+    }
   }
 }
 
@@ -245,8 +303,7 @@ void AgentRoster::on(const SomeoneLeft& /*event*/, Turn& turn) {
   }
 }
 
-// With an orphan timeout, the agent keeps what it runs and may come back within the lease. A beat
-// that did not leave is no gap.
+// With an orphan timeout, the agent keeps what it runs and may come back within the lease.
 void AgentRoster::on(const AgentUnreachable& event, Turn& turn) {
   const auto name = names_.find(event.frame.session);
   if (name == names_.end()) {
@@ -259,8 +316,8 @@ void AgentRoster::on(const AgentUnreachable& event, Turn& turn) {
   }
   Agent& agent = at->second;
   agent.reachable = false;
-  if (std::holds_alternative<Beat>(event.frame.message) && event.frame.number == agent.sent) {
-    --agent.sent;
+  if (event.frame.number > 0) {
+    agent.unsent.emplace(event.frame.number, event.frame.message);
   }
 }
 
@@ -281,8 +338,8 @@ void AgentRoster::on(const RosterTimePassed& /*event*/, Turn& turn) {
     const auto agent = at++;  // It may be erased.
     if (turn.now >= agent->second.heard + setting_.lease) {
       lose(agent, "its agent was silent", turn);
-    } else if (agent->second.ready && agent->second.reachable) {
-      send(agent->second, Beat{}, turn);
+    } else if (agent->second.ready) {
+      agent->second.reachable ? send(agent->second, Beat{}, turn) : ask(agent->second, turn);
     }
   }
 }

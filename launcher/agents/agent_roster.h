@@ -1,11 +1,14 @@
 // AgentRoster: the launcher's core for the agents of one cluster. It decides who may join, which
 // agent is lost, and numbers what goes to each. An agent is lost when it is silent for the lease,
 // when messages between it and the launcher were lost, or when it says so. It may then join again,
-// with nothing running there. Pure.
+// with nothing running there. If agents may outlive their launcher, an agent whose connection ended
+// has its orders held until it says Hello again. A roster that was stopped itself asks each agent
+// for a sign first, because connections may have ended meanwhile. Pure.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -29,7 +32,7 @@ struct RosterSetting {
   uint64_t launcher = 0;       // As in Welcome.
   std::optional<Node> only;    // The cluster has this node alone, whatever its agent says.
   uint64_t first_session = 1;  // From the operating system's random generator.
-  size_t nodes_max = 4096;
+  size_t nodes_max = kClusterNodesMax;
 };
 
 // --- events
@@ -92,11 +95,17 @@ class AgentRoster {
     uint64_t instance = 0;
     uint64_t session = 0;
     std::string route;
+    std::string route_before;
     uint64_t sent = 0;
     uint64_t received = 0;
     Instant heard{};
     bool ready = false;
+    // False: orders wait in `held` until it has answered, because those that were sent into a
+    // connection that has ended would be a gap.
     bool reachable = true;
+    uint64_t sign = 0;                        // A Hello with a lower one may be an old one.
+    std::map<uint64_t, AgentMessage> unsent;  // Numbered, but they could not leave.
+    std::deque<AgentMessage> held;
     Node node;
   };
   using Agents = std::map<std::string, Agent>;  // By the node's name.
@@ -123,7 +132,12 @@ class AgentRoster {
   static void send(Agent& agent, AgentMessage message, Turn& turn);
   bool is_next(const AgentHello& hello) const;
   std::string objection(const AgentHello& hello) const;
-  void forgive_own_sleep(Instant now);
+  void wake_up(Instant now);
+  // Asks an agent of which it is not known whether it hears this launcher.
+  static void ask(const Agent& agent, Turn& turn);
+  // It hears this launcher again.
+  static void reach(Agent& agent, Turn& turn);
+  static void take_back_unsent(Agent& agent);
 
   const RosterSetting setting_;
   uint64_t next_session_;
@@ -132,6 +146,7 @@ class AgentRoster {
   std::optional<uint64_t> replaced_;       // The instance of an agent that is dead.
   Instant beat_due_ = kNever;
   Instant promised_ = kNever;
+  Instant missed_ = kNever;  // The promise that the last sleep broke.
 };
 
 }  // namespace pdjob::launcher

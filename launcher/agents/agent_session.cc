@@ -68,6 +68,11 @@ void AgentSession::on(const FrameArrived& event, Turn& turn) {
     say_hello(turn);
     return;
   }
+  if (const auto* asked = std::get_if<SignAsked>(&frame.message)) {
+    sign_ = asked->sign;
+    say_hello(turn);
+    return;
+  }
   if (frame.number != received_ + 1) {
     end("messages of the launcher were lost", turn);
     say_hello(turn);
@@ -76,12 +81,19 @@ void AgentSession::on(const FrameArrived& event, Turn& turn) {
   ++received_;
   heard_ = turn.now;
   if (state_ == State::kOrphaned) {
-    state_ = State::kServing;
-    beat_due_ = turn.now;
-    turn.effects.push_back(SayResumed{});
+    resume(turn);
   }
   if (!std::holds_alternative<Beat>(frame.message)) {
     turn.effects.push_back(CarryOut{frame.message});
+  }
+}
+
+void AgentSession::resume(Turn& turn) {
+  state_ = State::kServing;
+  beat_due_ = turn.now;
+  turn.effects.push_back(SayResumed{});
+  for (AgentMessage& outcome : std::exchange(held_, {})) {
+    send(std::move(outcome), turn);
   }
 }
 
@@ -116,6 +128,8 @@ void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
   launcher_ = welcome.launcher;
   sent_ = 0;
   received_ = 1;
+  sign_ = 0;
+  held_.clear();
   ready_ = false;
   lease_ = std::max<Duration>(duration_of(welcome.lease_ms), 2 * kAgentBeat);
   orphan_timeout_ = duration_of(welcome.orphan_timeout_ms);
@@ -152,9 +166,14 @@ void AgentSession::on(const SessionImpossible& event, Turn& turn) {
   }
 }
 
+// A lost launcher hears it when it is back: a message that does not leave would be a gap.
 void AgentSession::on(const OutcomeKnown& event, Turn& turn) {
-  if (holds_session()) {
+  if (state_ == State::kServing) {
     send(event.message, turn);
+  } else if (state_ == State::kOrphaned && held_.size() < kAgentHeldMax) {
+    held_.push_back(event.message);
+  } else if (state_ == State::kOrphaned) {
+    end("too much happened while the launcher was lost", turn);
   }
 }
 
@@ -207,6 +226,7 @@ void AgentSession::say_hello(Turn& turn) {
   hello_due_ = turn.now + kHelloRetry;
   AgentHello hello = hello_;
   hello.session = session_;
+  hello.sign = sign_;
   turn.effects.push_back(SendFrame{{.message = std::move(hello)}});
 }
 

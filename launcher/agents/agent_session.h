@@ -7,7 +7,8 @@
 //      |-----------------(orphan timeout)----------|
 //
 // Without an orphan timeout, a lost launcher ends everything at once. An orphaned agent keeps its
-// processes, says Hello to whoever listens, and goes on if the same launcher answers. A later
+// processes, says Hello to whoever listens, and goes on if the same launcher answers; then it tells
+// what happened meanwhile. A later
 // launcher of the same run of the job adopts them: its number must be higher than any that the
 // agent has seen. An earlier one is ignored from then on. Another job, and a launcher that only
 // looks, are refused until the orphans have ended or were adopted.
@@ -110,6 +111,7 @@ class AgentSession {
   void end(const std::string& why, Turn& turn);
   void send(AgentMessage message, Turn& turn);
   void say_hello(Turn& turn);
+  void resume(Turn& turn);
   bool holds_session() const { return state_ != State::kJoining; }
 
   AgentHello hello_;
@@ -125,7 +127,9 @@ class AgentSession {
   uint64_t session_ = 0;
   uint64_t sent_ = 0;
   uint64_t received_ = 0;
-  bool ready_ = false;  // It began.
+  uint64_t sign_ = 0;               // The last that was asked for.
+  std::vector<AgentMessage> held_;  // What came of orders while the launcher was lost.
+  bool ready_ = false;              // It began.
   Duration lease_{};
   Duration orphan_timeout_{};
   Instant heard_{};

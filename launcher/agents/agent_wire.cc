@@ -36,6 +36,7 @@ void fields(Codec& codec, Of<AgentHello, Codec> message) {
   text(codec, message.name);
   codec.value(message.instance);
   codec.value(message.session);
+  codec.value(message.sign);
   text(codec, message.build);
   codec.value(message.cores);
   text(codec, message.cores_bound);
@@ -156,10 +157,14 @@ void fields(Codec& codec, Of<ProcessSeen, Codec> message) {
   codec.value(message.signs.all_ran_us);
   codec.value(message.signs.all_waited_us);
 }
+template <class Codec>
+void fields(Codec& codec, Of<SignAsked, Codec> message) {
+  codec.value(message.sign);
+}
 
 // A message's type on the wire is its place in the variant plus one. The order is fixed within a
 // version.
-static_assert(std::variant_size_v<AgentMessage> == 20);
+static_assert(std::variant_size_v<AgentMessage> == 21);
 
 template <size_t... I>
 AgentMessage blank(size_t index, std::index_sequence<I...>) {

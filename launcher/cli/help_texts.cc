@@ -152,6 +152,7 @@ Examples:
     {"explain", R"(
 Examples:
   pdjob explain --job quickstart
+  pdjob explain --json
 )"},
     {"stop", R"(
 Examples:

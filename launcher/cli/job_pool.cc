@@ -100,8 +100,10 @@ void JobPool::take_lines() {
 void JobPool::exited(const net::ChildExit& exit) {
   on_ready(0);
   child_.reset();
+  const bool stopped = exit.signal == 0 && exit.code == 0;
   const Error error{ErrorCode::kUnavailable,
-                    "the job ended with " + exit.how + "\n" +
+                    (stopped ? "the job was stopped; the same command goes on later\n"
+                             : "the job ended with " + exit.how + "\n") +
                         text_.substr(text_.size() > kOutputKept ? text_.size() - kOutputKept : 0)};
   if (stopped_ != nullptr) {
     std::exchange(stopped_, nullptr)();

@@ -24,6 +24,7 @@
 #include "launcher/cli/scale_command.h"
 #include "launcher/cli/stop_command.h"
 #include "launcher/job_folder.h"
+#include "launcher/job_plan.h"
 #include "launcher/launcher_process.h"
 #include "launcher/look/links_command.h"
 #include "launcher/look/logs_command.h"
@@ -170,7 +171,8 @@ struct CommandLine {
             ->type_name("FILE");
     command
         ->add_flag("--ask-nodes", plan.ask_nodes,
-                   "Ask the agents of the job's clusters what they have, and wait for them")
+                   "Ask the agents and Ray clusters of the job what they have, and wait for them. This "
+                   "runs what the file names: Ray's Python, and NCCL's library")
         ->excludes(assume);
     command->add_flag("--strict", strict, "Exit with code 3 if the plan has a warning");
     command->callback([this] { exit_code = plan_file(); });
@@ -311,7 +313,12 @@ struct CommandLine {
     CLI::App* command = app.add_subcommand(
         "explain", "Show why a running job changed: its last decisions, with their reasons");
     add_which_job(command);
-    command->callback([this] { exit_code = of_job("explain", show_decisions); });
+    command->add_flag("--json", json, "As JSON");
+    command->callback([this] {
+      exit_code = of_job("explain", [this](const std::string& state_dir, const std::string& job) {
+        return show_decisions(state_dir, job, json ? StatusForm::kJson : StatusForm::kText);
+      });
+    });
   }
 
   void add_stop() {
@@ -372,8 +379,8 @@ struct CommandLine {
       }
       return show(default_state_dir(places), job_name.empty() ? running.front() : job_name);
     }
-    const auto config = read_job_config(config_path, places);
-    return config ? show(config->launcher.state_dir, config->name) : refuse(config.error());
+    const auto place = read_job_place(config_path, places);
+    return place ? show(place->state_dir, place->name) : refuse(place.error());
   }
 
   // The flags of a command, and the commands below it.

@@ -10,6 +10,7 @@
 #include "common/result.h"
 #include "launcher/job_folder.h"
 #include "launcher/look/ask.h"
+#include "launcher/look/plain_text.h"
 
 namespace pdjob::launcher {
 
@@ -35,7 +36,7 @@ class Told {
     if (line.empty() || line == last_ || !due) {
       return;
     }
-    std::fprintf(stderr, "%s\n", line.c_str());
+    std::fprintf(stderr, "%s\n", plain_text(line).c_str());
     last_ = line;
     next_ = now + std::chrono::seconds(2);
   }
@@ -120,7 +121,7 @@ Status scale(const std::string& state_dir, const std::string& job, const ScaleFl
     }
   }
   PDJOB_TRY(const std::string text, body_of(send_order(admin, {.target = "/scale?as=text"})));
-  std::fputs(text.c_str(), stdout);
+  std::fputs(plain_text(text).c_str(), stdout);
   return ok();
 }
 
@@ -131,7 +132,7 @@ int scale_job(const std::string& state_dir, const std::string& job, const ScaleF
   if (scaled) {
     return kExitOk;
   }
-  std::fprintf(stderr, "pdjob scale: %s\n", scaled.error().message.c_str());
+  std::fprintf(stderr, "pdjob scale: %s\n", plain_text(scaled.error().message).c_str());
   switch (scaled.error().code) {
     case ErrorCode::kInvalidArgument:
       return kExitUsage;

@@ -1,25 +1,27 @@
 #include "launcher/cli/stop_command.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include <poll.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/exit_code.h"
 #include "common/os/real_clock.h"
 #include "common/result.h"
-#include "launcher/clusters/local_cluster.h"
 #include "launcher/clusters/vital_signs.h"
+#include "launcher/job_clusters.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_run.h"
 #include "launcher/launcher_process.h"
+#include "launcher/run/held_lock.h"
 #include "launcher/run/local_agent.h"
 #include "net/loop/socket.h"
 
@@ -68,12 +70,8 @@ Status wait_for_end(const net::Fd& process, int64_t pid, const std::string& stat
 // A launcher that is stopped (SIGSTOP, Ctrl-Z) goes on, because only then can it end the job.
 Status stop(const std::string& state_dir, const std::string& job, StopHow how) {
   PDJOB_TRY(const LauncherAddress launcher, JobFolder::find(state_dir, job));
-  const net::Fd process(
-      static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(launcher.pid), 0)));
-  if (!process.valid()) {
-    return cannot("cannot reach the launcher, pid " + std::to_string(launcher.pid));
-  }
-  // The number may have been another process's until we had the descriptor.
+  // The launcher holds the folder. Another process may have its number by now.
+  PDJOB_TRY(const net::Fd process, open_holder(launcher.pid, state_dir + "/" + job));
   PDJOB_TRY(const LauncherAddress again, JobFolder::find(state_dir, job));
   if (again.pid != launcher.pid) {
     return Error{ErrorCode::kUnavailable, "the job was started again just now: ask once more"};
@@ -104,7 +102,10 @@ Status stop_patiently(const std::string& state_dir, const std::string& job, Stop
 // The job as it was started. Its launcher is gone.
 Result<JobConfig> config_of(const Ledger& ledger, const std::string& state_dir,
                             const Places& places) {
-  PDJOB_TRY(JobConfig config, parse_job_config(ledger.config_source, ledger.config_text, places));
+  Places without_files = places;  // Its processes run already.
+  without_files.models_here = false;
+  PDJOB_TRY(JobConfig config,
+            parse_job_config(ledger.config_source, ledger.config_text, without_files));
   config.launcher.state_dir = state_dir;
   if (const std::string why = JobRun::objection(ledger, config); !why.empty()) {
     return Error{ErrorCode::kUnsupported, why};
@@ -112,14 +113,24 @@ Result<JobConfig> config_of(const Ledger& ledger, const std::string& state_dir,
   return config;
 }
 
-bool has_remote_nodes(const Ledger& ledger) {
-  return std::ranges::any_of(ledger.job.nodes,
-                             [](const Node& node) { return node.name != LocalCluster::kNodeName; });
-}
-
 bool is_left_behind(const std::string& state_dir, const std::string& job) {
   const auto ledger = JobFolder::ledger(state_dir, job);
   return LocalAgent::runs(state_dir + "/" + job) || (ledger && has_remote_nodes(*ledger));
+}
+
+// In a process of its own, because a launcher that cannot take over ends its process.
+int run_apart(const JobConfig& config, RunHow how) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int code = run_job(config, how);
+    std::fflush(nullptr);
+    std::_Exit(code);
+  }
+  int status = 0;
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : kExitFailed;
 }
 
 // Ends what a launcher left that ended too early. This process becomes the job's launcher, adopts
@@ -131,12 +142,18 @@ int stop_left_behind(const std::string& state_dir, const std::string& job, StopH
   const auto ledger = JobFolder::ledger(state_dir, job);
   const auto config = ledger ? config_of(*ledger, state_dir, places) : ledger.error();
   if (config) {
-    return run_job(*config, how == StopHow::kNow ? RunHow::kStopNow : RunHow::kStop);
+    const int code = run_apart(*config, how == StopHow::kNow ? RunHow::kStopNow : RunHow::kStop);
+    const bool could_not = code == kExitFailed || code == kExitNotPlaced;
+    const auto launcher = JobFolder::find(state_dir, job);
+    const bool left_alone = !launcher && launcher.error().code == ErrorCode::kNotFound;
+    if (!could_not || !left_alone || !LocalAgent::runs(folder)) {
+      return code;
+    }
   }
   std::fprintf(stderr,
-               "pdjob: what runs of job %s cannot be adopted (%s): this machine's processes are "
+               "pdjob: what runs of job %s cannot be adopted%s: this machine's processes are "
                "ended at once, and those of other machines by launcher.orphan_timeout\n",
-               job.c_str(), config.error().message.c_str());
+               job.c_str(), config ? "" : (" (" + config.error().message + ")").c_str());
   LocalAgent::end(folder, Duration{});
   return LocalAgent::runs(folder) ? kExitFailed : kExitOk;
 }

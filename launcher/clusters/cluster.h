@@ -91,10 +91,10 @@ class Cluster {
   virtual void close_door(const std::string& name) = 0;
 
   virtual void spawn(const SpawnOrder& order) = 0;
-  // Ignored if the process has ended.
-  virtual void signal(Incarnation incarnation, Signal signal) = 0;
-  // Answered by ProcessSeen, or by nothing if the process has ended.
-  virtual void look_at(Incarnation incarnation) = 0;
+  // Ignored if the process does not run on that node.
+  virtual void signal(const std::string& node, Incarnation incarnation, Signal signal) = 0;
+  // Answered by ProcessSeen, or by nothing if the process does not run on that node.
+  virtual void look_at(const std::string& node, Incarnation incarnation) = 0;
   // Answered by LogAnswered.
   virtual void read_log(const LogQuestion& question) = 0;
 };

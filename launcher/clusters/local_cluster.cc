@@ -167,9 +167,9 @@ void LocalCluster::open_door(const Door& door) {
 void LocalCluster::spawn(const SpawnOrder& order) {
   const Result<int64_t> pid = start(order);
   if (pid) {
-    tell(Spawned{order.incarnation, *pid});
+    tell(Spawned{order.incarnation, *pid, options_.node.name});
   } else {
-    tell(SpawnFailed{order.incarnation, pid.error().message});
+    tell(SpawnFailed{order.incarnation, pid.error().message, options_.node.name});
   }
 }
 
@@ -203,26 +203,26 @@ Result<int64_t> LocalCluster::start(const SpawnOrder& order) {
   PDJOB_TRY(auto started,
             net::ChildProcess::start(loop_, child, [this, incarnation](const net::ChildExit& exit) {
               children_.erase(incarnation);
-              tell(ProcessExited{incarnation, exit.how, exit.crashed()});
+              tell(ProcessExited{incarnation, exit.how, exit.crashed(), options_.node.name});
             }));
   const pid_t pid = started->pid();
   children_.emplace(incarnation, std::move(started));
   return static_cast<int64_t>(pid);
 }
 
-void LocalCluster::signal(Incarnation incarnation, Signal signal) {
+void LocalCluster::signal(const std::string& /*node*/, Incarnation incarnation, Signal signal) {
   if (const auto child = children_.find(incarnation); child != children_.end()) {
     child->second->signal(number_of(signal));
   }
 }
 
-void LocalCluster::look_at(Incarnation incarnation) {
+void LocalCluster::look_at(const std::string& /*node*/, Incarnation incarnation) {
   const auto child = children_.find(incarnation);
   if (child == children_.end()) {
     return;
   }
   if (const auto signs = vital_signs_with_descendants(child->second->pid(), loop_.exact_now())) {
-    tell(ProcessSeen{incarnation, *signs});
+    tell(ProcessSeen{incarnation, *signs, options_.node.name});
   }
 }
 

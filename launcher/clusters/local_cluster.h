@@ -41,8 +41,8 @@ class LocalCluster final : public Cluster {
   void open_door(const Door& door) override;
   void close_door(const std::string& name) override { doors_.erase(name); }
   void spawn(const SpawnOrder& order) override;
-  void signal(Incarnation incarnation, Signal signal) override;
-  void look_at(Incarnation incarnation) override;
+  void signal(const std::string& node, Incarnation incarnation, Signal signal) override;
+  void look_at(const std::string& node, Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
 
   // What it runs and holds now.

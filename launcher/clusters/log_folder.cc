@@ -111,7 +111,7 @@ Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& j
   }
   PDJOB_TRY_STATUS(
       append(ledger.get(), "job " + job + " (launcher pid " + std::to_string(getpid()) + ")\n"));
-  LogFolder claimed(path, std::move(folder), std::move(ledger));
+  LogFolder claimed(path, job, std::move(folder), std::move(ledger));
   for (const std::string& name : kept) {
     PDJOB_TRY_STATUS(append(claimed.ledger_.get(), name + "\n"));
     if (!name.ends_with(kOld)) {
@@ -121,7 +121,22 @@ Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& j
   return claimed;
 }
 
+bool LogFolder::is_removed() const {
+  struct stat found{};
+  return fstat(folder_.get(), &found) == 0 && found.st_nlink == 0;
+}
+
+// What still writes to a log that was removed goes on there.
+Status LogFolder::make_anew() {
+  PDJOB_TRY(LogFolder made, claim(path_, job_, Old::kKeep));
+  *this = std::move(made);
+  return ok();
+}
+
 Result<net::Fd> LogFolder::open(const std::string& process) {
+  if (is_removed()) {
+    PDJOB_TRY_STATUS(make_anew());
+  }
   PDJOB_TRY(net::Fd log, open_file(process));
   processes_.insert(process);
   return log;

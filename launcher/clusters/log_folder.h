@@ -30,7 +30,8 @@ class LogFolder {
   LogFolder& operator=(LogFolder&&) noexcept = default;
   ~LogFolder() = default;  // The logs stay.
 
-  // Opens the log of a process for appending; creates it if necessary. kInvalidArgument: the name
+  // Opens the log of a process for appending; creates it if necessary, and the folder if it was
+  // removed. kInvalidArgument: the name
   // belongs to something other than our plain file. Another user may have put a link there.
   Result<net::Fd> open(const std::string& process);
 
@@ -55,10 +56,17 @@ class LogFolder {
   Result<net::Fd> open_file(const std::string& process);
   void keep_as_old(const std::string& process, const net::Fd& log);
 
-  LogFolder(std::string path, net::Fd folder, net::Fd ledger)
-      : path_(std::move(path)), folder_(std::move(folder)), ledger_(std::move(ledger)) {}
+  LogFolder(std::string path, std::string job, net::Fd folder, net::Fd ledger)
+      : path_(std::move(path)),
+        job_(std::move(job)),
+        folder_(std::move(folder)),
+        ledger_(std::move(ledger)) {}
+  // The folder has no name any more.
+  bool is_removed() const;
+  Status make_anew();
 
   std::string path_;
+  std::string job_;
   net::Fd folder_;
   net::Fd ledger_;  // Locked.
   std::set<std::string> processes_;

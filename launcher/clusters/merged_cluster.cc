@@ -6,6 +6,23 @@
 
 namespace pdjob::launcher {
 
+namespace {
+
+// Of what it tells; null: of a door or a log, for which each cluster keeps what it was asked.
+struct NodeOf {
+  const std::string* operator()(const NodeJoined& event) const { return &event.node.name; }
+  const std::string* operator()(const NodeLost& event) const { return &event.name; }
+  const std::string* operator()(const Spawned& event) const { return &event.node; }
+  const std::string* operator()(const SpawnFailed& event) const { return &event.node; }
+  const std::string* operator()(const ProcessExited& event) const { return &event.node; }
+  const std::string* operator()(const ProcessSeen& event) const { return &event.node; }
+  const std::string* operator()(const DoorOpened& /*event*/) const { return nullptr; }
+  const std::string* operator()(const DoorFailed& /*event*/) const { return nullptr; }
+  const std::string* operator()(const LogAnswered& /*event*/) const { return nullptr; }
+};
+
+}  // namespace
+
 class MergedCluster::Part final : public Cluster::Handler {
  public:
   Part(MergedCluster& whole, std::unique_ptr<Cluster> cluster)
@@ -24,7 +41,7 @@ MergedCluster::MergedCluster(net::Loop& loop, std::vector<std::unique_ptr<Cluste
     : loop_(loop) {
   for (std::unique_ptr<Cluster>& cluster : clusters) {
     for (const Node& node : cluster->nodes()) {
-      by_node_[node.name] = cluster.get();
+      by_node_.try_emplace(node.name, cluster.get());
     }
     parts_.push_back(std::make_unique<Part>(*this, std::move(cluster)));
   }
@@ -36,7 +53,9 @@ std::vector<Node> MergedCluster::nodes() const {
   std::vector<Node> nodes;
   for (const auto& part : parts_) {
     for (Node& node : part->cluster().nodes()) {
-      nodes.push_back(std::move(node));
+      if (cluster_of(node.name) == &part->cluster()) {
+        nodes.push_back(std::move(node));
+      }
     }
   }
   return nodes;
@@ -60,20 +79,19 @@ void MergedCluster::spawn(const SpawnOrder& order) {
   if (Cluster* const cluster = cluster_of(order.node)) {
     cluster->spawn(order);
   } else {
-    fail_later(SpawnFailed{order.incarnation, "node " + order.node + " is not there"});
+    fail_later(SpawnFailed{order.incarnation, "node " + order.node + " is not there", order.node});
   }
 }
 
-// Those that do not know the process ignore it.
-void MergedCluster::signal(Incarnation incarnation, Signal signal) {
-  for (const auto& part : parts_) {
-    part->cluster().signal(incarnation, signal);
+void MergedCluster::signal(const std::string& node, Incarnation incarnation, Signal signal) {
+  if (Cluster* const cluster = cluster_of(node)) {
+    cluster->signal(node, incarnation, signal);
   }
 }
 
-void MergedCluster::look_at(Incarnation incarnation) {
-  for (const auto& part : parts_) {
-    part->cluster().look_at(incarnation);
+void MergedCluster::look_at(const std::string& node, Incarnation incarnation) {
+  if (Cluster* const cluster = cluster_of(node)) {
+    cluster->look_at(node, incarnation);
   }
 }
 
@@ -85,7 +103,16 @@ void MergedCluster::read_log(const LogQuestion& question) {
   }
 }
 
+bool MergedCluster::may_tell(const Cluster& cluster, const ClusterEvent& event) const {
+  const std::string* const node = std::visit(NodeOf(), event);
+  const Cluster* const owner = node == nullptr ? nullptr : cluster_of(*node);
+  return owner == nullptr || owner == &cluster;
+}
+
 void MergedCluster::take(Cluster& cluster, const ClusterEvent& event) {
+  if (!may_tell(cluster, event)) {
+    return;
+  }
   if (const auto* joined = std::get_if<NodeJoined>(&event)) {
     by_node_[joined->node.name] = &cluster;
   } else if (const auto* lost = std::get_if<NodeLost>(&event)) {

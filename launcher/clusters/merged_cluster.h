@@ -1,5 +1,6 @@
-// MergedCluster: several clusters as one. Orders go to the cluster that has the node. Nodes keep
-// their names, which must differ between the clusters. Loop-bound.
+// MergedCluster: several clusters as one. Orders go to the cluster that has the node, and a cluster
+// speaks for its own nodes only: a node whose name another cluster has already is dropped, and so
+// is what is said in its name. Loop-bound.
 #pragma once
 
 #include <map>
@@ -19,19 +20,21 @@ class MergedCluster final : public Cluster {
   ~MergedCluster() override;
 
   void report_to(Handler& handler) override { handler_ = &handler; }
-  // In the order of the clusters.
+  // In the order of the clusters. Each name is there once.
   std::vector<Node> nodes() const override;
   void open_door(const Door& door) override;
   void close_door(const std::string& name) override;
   void spawn(const SpawnOrder& order) override;
-  void signal(Incarnation incarnation, Signal signal) override;
-  void look_at(Incarnation incarnation) override;
+  void signal(const std::string& node, Incarnation incarnation, Signal signal) override;
+  void look_at(const std::string& node, Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
 
  private:
   class Part;  // One cluster, and the handler of its events.
 
   void take(Cluster& cluster, const ClusterEvent& event);
+  // No other cluster has what it tells of.
+  bool may_tell(const Cluster& cluster, const ClusterEvent& event) const;
   Cluster* cluster_of(const std::string& node) const;  // Null: no such node.
   void fail_later(ClusterEvent event);
 

@@ -17,23 +17,28 @@ namespace pdjob::launcher {
 // --- events
 
 struct Started {};
+// What a node says of a process. The job ignores it unless the process runs on that node.
 struct Spawned {
   Incarnation incarnation;
   int64_t pid = 0;
+  std::string node;
 };
 struct SpawnFailed {
   Incarnation incarnation;
   std::string reason;
+  std::string node;
 };
 struct ProcessExited {
   Incarnation incarnation;
   std::string how;       // "exit code 1", "signal 9 (Killed)"
   bool crashed = false;  // As net::ChildExit::crashed() says.
+  std::string node;
 };
 // Answer to LookAt. None comes if the process has ended.
 struct ProcessSeen {
   Incarnation incarnation;
   VitalSigns signs;
+  std::string node;
 };
 // From a process, identified by its key.
 struct MessageArrived {
@@ -53,7 +58,8 @@ struct StopAsked {
 };
 struct TimePassed {};
 
-// One more process. Ignored if the job stops or already has one of that name.
+// One more process. Ignored if the job stops, already has one of that name, or has
+// limits::kWorkersMax workers, of which some may be leaving.
 struct ProcessAdded {
   ProcessPlan plan;
 };
@@ -120,10 +126,12 @@ struct Spawn {
 struct SendSignal {
   Incarnation incarnation;
   Signal signal = Signal::kTerminate;
+  std::string node;
 };
 // Is a silent process alive, or one that starts for too long?
 struct LookAt {
   Incarnation incarnation;
+  std::string node;
 };
 struct Send {
   std::string peer;

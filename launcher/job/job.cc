@@ -123,14 +123,6 @@ std::string Job::waiting_for() const {
   return text;
 }
 
-uint64_t Job::room(const Demand& demand, uint64_t enough) const {
-  return places_ ? placement_.room(demand, {}, enough) : enough;
-}
-
-std::string Job::lack(const Demand& demand) const {
-  return room(demand, 1) > 0 ? "" : placement_.nearest(demand);
-}
-
 // --- who is there
 
 Process& Job::add(ProcessPlan plan) {
@@ -188,7 +180,9 @@ void Job::settle(Process& process) {
 }
 
 void Job::on(const ProcessAdded& event, Turn& turn) {
-  if (runs() && find(event.plan.name) == nullptr) {
+  const auto workers = std::ranges::count_if(
+      processes_, [](const Process& each) { return !each.is_router() && !each.is_batch(); });
+  if (runs() && find(event.plan.name) == nullptr && std::cmp_less(workers, limits::kWorkersMax)) {
     start(add(event.plan), turn);
   }
 }
@@ -226,20 +220,6 @@ void Job::on(const ReplaceAsked& event, Turn& turn) {
     blame(process->place.node, NodeTrust::kSlow, turn);
     dismiss(*process, Fate::kChangeRole, turn);
   }
-}
-
-void Job::on(const NodeBlamed& event, Turn& turn) { blame(event.name, NodeTrust::kSlow, turn); }
-
-void Job::blame(const std::string& node, double weight, Turn& turn) {
-  if (placement_.has(node)) {
-    trust_.blame(node, weight, turn.now);
-  }
-}
-
-bool Job::has_room_elsewhere(const Process& process, Instant now) const {
-  return places_ &&
-         placement_.has_room_elsewhere(process.demand, process.place.node,
-                                       trust_.level(process.place.node, now), trust_.levels(now));
 }
 
 // Each worker leaves and comes back as another engine: KV of the old weights has no peer then.
@@ -336,28 +316,6 @@ void Job::drain_those_known_to_leave(Turn& turn) {
   }
 }
 
-void Job::on(const NodeJoined& event, Turn& turn) {
-  placement_.add(event.node);
-  take_stock(event, turn);
-  room_made_ = true;
-}
-
-void Job::on(const NodeLost& event, Turn& turn) {
-  blame(event.name, NodeTrust::kDeath, turn);
-  placement_.remove(event.name);
-  for (auto row = processes_.begin(); row != processes_.end();) {
-    Process& process = *row++;  // It may be removed.
-    if (process.place.node != event.name || !places_) {
-      continue;
-    }
-    process.place = {};
-    if (process.alive()) {
-      died(process, "node " + event.name + " is lost: " + event.why, net::LossCause::kOutside,
-           turn);
-    }
-  }
-}
-
 // --- starting, dying, restarting
 
 void Job::on(const Started&, Turn& turn) {
@@ -440,32 +398,6 @@ void Job::start_waiting(Turn& turn) {
       queue.pop_front();  // There is no room for it either.
     }
     counts[g].stuck = queue.empty();
-  }
-}
-
-void Job::on(const Spawned& event, Turn&) {
-  if (Process* process = living(event.incarnation)) {
-    process->pid = event.pid;
-  }
-}
-
-void Job::on(const SpawnFailed& event, Turn& turn) {
-  if (Process* process = living(event.incarnation)) {
-    died(*process, event.reason, net::LossCause::kOutside, turn);
-  }
-}
-
-void Job::on(const ProcessExited& event, Turn& turn) {
-  if (Process* process = living(event.incarnation)) {
-    died(*process, event.how, event.crashed ? net::LossCause::kCrash : net::LossCause::kOutside,
-         turn);
-  }
-}
-
-void Job::on(const ProcessSeen& event, Turn& turn) {
-  if (Process* process = living(event.incarnation); process != nullptr && runs()) {
-    supervision_.seen(*process, event.signs, turn);
-    settle(*process);
   }
 }
 
@@ -796,11 +728,6 @@ void Job::finish_if_all_exited(Turn& turn) {
 }
 
 // --- looking up
-
-Process* Job::living(Incarnation incarnation) {
-  const auto found = by_incarnation_.find(incarnation.value);
-  return found == by_incarnation_.end() ? nullptr : found->second;
-}
 
 const Process* Job::find(std::string_view name) const {
   const auto found = by_name_.find(name);

@@ -160,6 +160,7 @@ class Job {
   void changed_role(Process& process, const net::Registered& message, Turn& turn);
   void dismiss(Process& process, Fate fate, Turn& turn);
   void begin_leaving(Process& process, Fate fate, Turn& turn);
+  void reported_dead(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
   void died(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
   void ended(Process& process, Turn& turn);
   void remove(Process& process, Turn& turn);
@@ -182,6 +183,8 @@ class Job {
   void finish_if_all_exited(Turn& turn);
 
   Process* living(Incarnation incarnation);
+  // Null: it does not run on that node.
+  Process* living_on(const std::string& node, Incarnation incarnation);
   Process* find_mutable(std::string_view name);
 
   const JobTiming timing_;

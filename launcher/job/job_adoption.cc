@@ -36,6 +36,9 @@ JobRecord Job::record() const {
                    .incarnations_made = supervision_.incarnations_made(),
                    .weights = weights_};
   for (const NodeShare& share : placement_.shares()) {
+    if (record.nodes.size() == kNodesMax) {
+      break;  // Nodes that are awaited and nodes that joined can be too many together.
+    }
     record.nodes.push_back(share.node());
   }
   record.trust = trust_.record();
@@ -88,7 +91,7 @@ void Job::take_stock(const NodeJoined& event, Turn& turn) {
   for (const RunningProcess& running : event.running) {
     Process* const process = living(running.incarnation);
     if (process == nullptr || process->place.node != event.node.name) {
-      turn.emit(SendSignal{running.incarnation, Signal::kKill});
+      turn.emit(SendSignal{running.incarnation, Signal::kKill, event.node.name});
       continue;
     }
     process->pid = running.pid;

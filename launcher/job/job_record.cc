@@ -12,9 +12,10 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr size_t kTextBytesMax = 4096;
-constexpr size_t kListMax = 4096;
-static_assert(NodeTrust::kNodesMax <= kListMax);
+// A text of the job file is no longer than the file, and a path no longer than the two that it is
+// made of. A label, a GPU or a cluster takes a line of the file, or is a fact of an agent.
+constexpr size_t kTextBytesMax = 2 * limits::kConfigBytesMax;
+constexpr size_t kListMax = limits::kConfigBytesMax;
 constexpr FieldBounds kBounds{.text_bytes_max = kTextBytesMax, .list_max = kListMax};
 constexpr size_t kEntryBytesMax = 64 * limits::kKiB;
 
@@ -116,9 +117,10 @@ void fields(Codec& codec, Of<JobRecord, Codec> record) {
   text(codec, record.weights.path);
   text(codec, record.weights.version);
   text(codec, record.weights.digest);
-  codec.list(record.nodes, kListMax, [](Codec& in, auto& node) { fields(in, node); });
-  codec.list(record.trust, kListMax, [](Codec& in, auto& known) { fields(in, known); });
-  codec.list(record.processes, kListMax, [](Codec& in, auto& process) { fields(in, process); });
+  codec.list(record.nodes, kNodesMax, [](Codec& in, auto& node) { fields(in, node); });
+  codec.list(record.trust, NodeTrust::kNodesMax, [](Codec& in, auto& known) { fields(in, known); });
+  codec.list(record.processes, kProcessesMax,
+             [](Codec& in, auto& process) { fields(in, process); });
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "common/limits.h"
+
 namespace pdjob::launcher {
 
 MembershipLog::Known MembershipLog::known_of(const Process& process) {
@@ -115,7 +117,8 @@ net::Membership MembershipLog::since(uint64_t version) const {
     if (row->known.member) {
       (row->router ? list.routers : list.workers).push_back(row->entry);
     }
-    if (row->departure && (version > 0 || row->departure->cause >= net::LossCause::kCrash)) {
+    if (row->departure && list.left.size() < limits::kWorkersMax &&
+        (version > 0 || row->departure->cause >= net::LossCause::kCrash)) {
       list.left.push_back(*row->departure);
     }
   }

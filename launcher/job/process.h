@@ -11,11 +11,13 @@
 // usually as a new incarnation with a new engine id.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "common/id.h"
+#include "common/limits.h"
 #include "common/time.h"
 #include "launcher/job/heartbeats.h"
 #include "launcher/job/looks.h"
@@ -25,6 +27,9 @@
 #include "net/control/message.h"
 
 namespace pdjob::launcher {
+
+// Of a job: its workers, at most 64 routers (router.replicas), and the Batch API's process.
+inline constexpr size_t kProcessesMax = limits::kWorkersMax + 128;
 
 // One start of one process; never reused.
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
@@ -96,6 +101,7 @@ struct Process : ProcessRecord {
   net::WorkerLoad load;
   bool unusable = false;                           // Of a router: as HeartbeatSent has it.
   std::vector<net::WorkerTrouble> troubles;        // The same.
+  bool load_told = false;  // By a heartbeat to this launcher. The totals before are not known.
   net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
   std::string last_exit;
   uint32_t replacements = 0;  // Times that it was replaced because it was slow.

@@ -92,6 +92,7 @@ void Supervision::start(Process& process, Turn& turn) {
   process.load = {};
   process.unusable = false;
   process.troubles = {};
+  process.load_told = false;
   process.restart_policy.started(turn.now);
   enter(process, ProcessState::kStarting, turn, turn.now + timing_.start_timeout);
   turn.emit(Spawn{.name = process.name,
@@ -146,9 +147,9 @@ bool Supervision::adopt(Process& process, Turn& turn) {
 void Supervision::repeat_signal(const Process& process, Turn& turn) {
   const bool unregistered = process.entry.engine_id.empty();
   if (process.killed) {
-    turn.emit(SendSignal{process.incarnation, Signal::kKill});
+    turn.emit(SendSignal{process.incarnation, Signal::kKill, process.place.node});
   } else if (process.state == ProcessState::kDraining && process.drain_sent && unregistered) {
-    turn.emit(SendSignal{process.incarnation, Signal::kTerminate});
+    turn.emit(SendSignal{process.incarnation, Signal::kTerminate, process.place.node});
   }
 }
 
@@ -169,7 +170,7 @@ void Supervision::dismiss(Process& process, Fate fate, Turn& turn) {
     case ProcessState::kStarting:
       enter(process, ProcessState::kDraining, turn, turn.now + kExitGrace);
       process.drain_sent = true;
-      turn.emit(SendSignal{process.incarnation, Signal::kTerminate});
+      turn.emit(SendSignal{process.incarnation, Signal::kTerminate, process.place.node});
       break;
     case ProcessState::kHung:
       kill(process, "", turn);
@@ -223,7 +224,7 @@ void Supervision::kill(Process& process, const std::string& why, Turn& turn) {
     if (process.killed_for.empty()) {
       process.killed_for = why;
     }
-    turn.emit(SendSignal{process.incarnation, Signal::kKill});
+    turn.emit(SendSignal{process.incarnation, Signal::kKill, process.place.node});
   }
 }
 
@@ -251,6 +252,7 @@ void Supervision::beat(Process& process, const net::HeartbeatSent& message, Turn
   process.load = message.load;
   process.unusable = message.unusable;
   process.troubles = message.troubles;
+  process.load_told = true;
   if (process.state == ProcessState::kStarting) {
     turn.emit(Send{process.name, net::RegisterAsked{}});  // An earlier launcher knew of it.
   }
@@ -340,7 +342,7 @@ void Supervision::check_progress(Process& process, Turn& turn) {
   process.killed_for = "hung";
   process.hangs += 1;
   enter(process, ProcessState::kHung, turn, turn.now + kDumpGrace);
-  turn.emit(SendSignal{process.incarnation, Signal::kDumpStacks});
+  turn.emit(SendSignal{process.incarnation, Signal::kDumpStacks, process.place.node});
 }
 
 // An embedded engine knows its steps and may count as hung sooner than progress_timeout. What is
@@ -365,6 +367,7 @@ void Supervision::changed_role(Process& process, Turn& turn) {
   process.load = {};
   process.unusable = false;
   process.troubles = {};
+  process.load_told = false;
   process.loss = net::LossCause::kUnknown;
   process.restart_policy.started(turn.now);
   enter(process, ProcessState::kStarting, turn);
@@ -416,7 +419,7 @@ void Supervision::time_passed(Process& process, Turn& turn) {
   }
   if (looks_due(process) <= turn.now) {
     process.next_look = turn.now + kLookAgain;
-    turn.emit(LookAt{process.incarnation});
+    turn.emit(LookAt{process.incarnation, process.place.node});
   }
 }
 

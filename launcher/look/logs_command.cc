@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <poll.h>
+#include <unistd.h>
 
 #include "common/exit_code.h"
 #include "common/parse_number.h"
@@ -13,6 +14,7 @@
 #include "launcher/clusters/log_folder.h"
 #include "launcher/job_folder.h"
 #include "launcher/look/ask.h"
+#include "launcher/look/plain_text.h"
 
 namespace pdjob::launcher {
 
@@ -59,6 +61,7 @@ Status print_log(const std::string& state_dir, const std::string& job, const std
   PDJOB_TRY(const LauncherAddress launcher, JobFolder::find(state_dir, job));
   PDJOB_TRY(const net::HttpAddress address, net::parse_http_address(launcher.admin));
   const AskedProcess admin{address, launcher.key};
+  const bool to_terminal = isatty(1) == 1;
   std::optional<uint64_t> from;
   if (mode == LogsMode::kWhole) {
     from = 0;
@@ -69,7 +72,8 @@ Status print_log(const std::string& state_dir, const std::string& job, const std
       const bool over = mode == LogsMode::kFollow && from && ends_soon(state_dir, job);
       return over ? ok() : Status(piece.error());
     }
-    std::fwrite(piece->text.data(), 1, piece->text.size(), stdout);
+    const std::string text = to_terminal ? plain_text(piece->text) : piece->text;
+    std::fwrite(text.data(), 1, text.size(), stdout);
     from = piece->from + piece->text.size();
     if (std::fflush(stdout) != 0 || (piece->text.empty() && mode == LogsMode::kWhole)) {
       return ok();

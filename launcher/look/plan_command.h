@@ -16,7 +16,8 @@ struct PlanFlags {
   PlanForm form = PlanForm::kText;
   PlanRule rule = PlanRule::kTell;
   std::string assume;      // A file of nodes, in place of those that are there.
-  bool ask_nodes = false;  // As a starting job would: it waits for nodes that are away.
+  bool ask_nodes = false;  // As a starting job would: it waits for nodes that are away, and
+                           // runs what the job file names.
 };
 // Prints the plan on stdout; returns the exit code. Without `ask_nodes` it asks no other machine,
 // and takes no address of agents. The nodes are those of `assume`; those of the job if it runs; or

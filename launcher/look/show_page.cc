@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/exit_code.h"
+#include "launcher/look/plain_text.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -19,12 +20,13 @@ int show_page(StatusForm form, ShowMode mode, const std::function<Result<std::st
   const bool looks = mode == ShowMode::kWatch && form == StatusForm::kText;
   const bool over_itself = looks && isatty(1) == 1;
   for (;;) {
-    const Result<std::string> text = page();
-    if (!text) {
-      std::fprintf(stderr, "pdjob: %s\n", text.error().message.c_str());
+    const Result<std::string> answer = page();
+    if (!answer) {
+      std::fprintf(stderr, "pdjob: %s\n", plain_text(answer.error().message).c_str());
       return kExitFailed;
     }
-    std::fputs((over_itself ? kClearScreen + *text : *text + (looks ? "\n" : "")).c_str(), stdout);
+    const std::string text = plain_text(*answer);
+    std::fputs((over_itself ? kClearScreen + text : text + (looks ? "\n" : "")).c_str(), stdout);
     if (std::fflush(stdout) != 0 || mode == ShowMode::kOnce) {
       return kExitOk;
     }

@@ -26,9 +26,9 @@ int show_status(const std::string& state_dir, const std::string& job, StatusForm
   return show(state_dir, job, "/status", form, mode);
 }
 
-int show_decisions(const std::string& state_dir, const std::string& job) {
-  return show_page(StatusForm::kText, ShowMode::kOnce,
-                   [&] { return ask_launcher(state_dir, job, "/explain"); });
+int show_decisions(const std::string& state_dir, const std::string& job, StatusForm form) {
+  const std::string page = form == StatusForm::kJson ? "/explain?as=json" : "/explain";
+  return show_page(form, ShowMode::kOnce, [&] { return ask_launcher(state_dir, job, page); });
 }
 
 int show_nodes(const std::string& state_dir, const std::string& job, NodesForm form) {

@@ -21,6 +21,6 @@ int show_nodes(const std::string& state_dir, const std::string& job, NodesForm f
 // Of a job of mode rollout.
 int show_rollout(const std::string& state_dir, const std::string& job, StatusForm form);
 
-int show_decisions(const std::string& state_dir, const std::string& job);
+int show_decisions(const std::string& state_dir, const std::string& job, StatusForm form);
 
 }  // namespace pdjob::launcher

@@ -1,12 +1,18 @@
 // Node: a machine of a cluster, and what it offers. Value.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace pdjob::launcher {
+
+inline constexpr size_t kClustersMax = 16;        // Of a job.
+inline constexpr size_t kClusterNodesMax = 4096;  // That may join one cluster; beyond: refused.
+// Of a job: this machine, and the nodes of its clusters.
+inline constexpr size_t kNodesMax = 1 + kClustersMax * kClusterNodesMax;
 
 struct Node {
   std::string name;

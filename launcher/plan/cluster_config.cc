@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "launcher/placement/node.h"
 #include "launcher/plan/model_config.h"
 #include "net/http/http_client.h"
 #include "net/loop/socket.h"
@@ -10,7 +11,6 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr uint32_t kNodesMax = 4096;
 constexpr Duration kRayWait = std::chrono::minutes(5);  // It starts processes of its own.
 constexpr size_t kHostBytesMax = 63;
 constexpr uint32_t kCpusMax = 65536;
@@ -50,7 +50,7 @@ void read_ray(ConfigReader& in, RayConfig& config) {
   in.field("nodes_min", config.nodes_min,
            {.doc = "For kind ray: a starting job waits for this many of its nodes, and takes them "
                    "all together or none; the others may come later. 0: for all."},
-           {0, kNodesMax});
+           {0, kClusterNodesMax});
   in.field("gpus", config.gpus, {.doc = "For kind ray: whole GPUs that are taken on each node."},
            {0, kGpusMax});
 }
@@ -113,7 +113,7 @@ void read_cluster(ConfigReader& in, ClusterConfig& config) {
   in.field("nodes", config.nodes,
            {.doc = "For kinds agents and ray: a starting job waits for this many nodes. Of a Ray "
                    "cluster, they are taken."},
-           {0, kNodesMax});
+           {0, kClusterNodesMax});
   in.field(
       "wait", config.wait,
       {.doc = "For kinds agents and ray: how long a starting job waits for them; then it fails. "
@@ -223,6 +223,10 @@ void read_clusters(ConfigReader& in, std::vector<ClusterConfig>& clusters) {
         }
         if (config.host.size() > kHostBytesMax) {
           section.fail("host", "must have at most 63 bytes");
+        }
+        if (clusters.size() > kClustersMax) {
+          section.fail("", "is one too many: a job has at most " + std::to_string(kClustersMax) +
+                               " clusters");
         }
         check_cluster(section, clusters);
         const auto local = std::ranges::count(clusters, ClusterKind::kLocal, &ClusterConfig::kind);

@@ -37,6 +37,17 @@ void check_admin(ConfigReader& in, const LauncherConfig& config) {
   }
 }
 
+void read_state_dir(ConfigReader& in, std::string& state_dir) {
+  in.path(
+      "state_dir", state_dir,
+      {.doc = "Holds one folder per job. Default: pdjob in $XDG_STATE_HOME or in ~/.local/state."});
+}
+
+void read_name(ConfigReader& in, std::string& name) {
+  in.field("name", name,
+           {.doc = "The job's name: a-z, 0-9, - and _. One job of a name runs at a time."});
+}
+
 void read_launcher(ConfigReader& in, LauncherConfig& config) {
   using std::chrono::hours;
   using std::chrono::milliseconds;
@@ -116,9 +127,7 @@ void read_launcher(ConfigReader& in, LauncherConfig& config) {
       });
   in.section("stragglers", {.doc = "When a worker that is slower than its peers is replaced."},
              [&](ConfigReader& section) { read(section, config.stragglers); });
-  in.path(
-      "state_dir", config.state_dir,
-      {.doc = "Holds one folder per job. Default: pdjob in $XDG_STATE_HOME or in ~/.local/state."});
+  read_state_dir(in, config.state_dir);
   in.path(
       "log_dir", config.log_dir,
       {.doc =
@@ -140,8 +149,7 @@ void check_control_host(ConfigReader& in, JobConfig& config) {
 }
 
 void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
-  in.field("name", config.name,
-           {.doc = "The job's name: a-z, 0-9, - and _. One job of a name runs at a time."});
+  read_name(in, config.name);
   in.field("mode", config.mode,
            {{"serve", Mode::kServe}, {"batch", Mode::kBatch}, {"rollout", Mode::kRollout}},
            {.doc = "What the job does. `serve`: answer requests until it is stopped. `batch`: "
@@ -367,12 +375,11 @@ void check_scaling(ConfigReader& in, const JobConfig& config) {
   }
 }
 
-void check_names(ConfigReader& in, const JobConfig& config) {
-  if (!is_job_name(config.name)) {
-    in.fail("name",
-            config.name.empty()
-                ? "is missing: give the job a name"
-                : "must be 1..63 of a-z, 0-9, - and _, and not begin with -; got " + config.name);
+void check_name(ConfigReader& in, const std::string& name) {
+  if (!is_job_name(name)) {
+    in.fail("name", name.empty()
+                        ? "is missing: give the job a name"
+                        : "must be 1..63 of a-z, 0-9, - and _, and not begin with -; got " + name);
   }
 }
 
@@ -422,6 +429,10 @@ std::string default_state_dir(const Places& places) {
 
 namespace {
 
+std::string absolute_path(const std::string& path, const Places& places) {
+  return std::filesystem::absolute(expand_home(path, places)).string();
+}
+
 Result<JobConfig> parse_native(const std::string& source, const std::string& text,
                                const Places& places, JobUse use,
                                const std::vector<ConfigSetting>& settings) {
@@ -431,7 +442,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   config.launcher.state_dir = default_state_dir(places);
   ConfigReader in = ConfigReader::parse(source, text, settings);
   read_keys(in, config, Overrides::kRead);
-  check_names(in, config);
+  check_name(in, config.name);
   Places models = places;
   models.models_elsewhere = places.models_elsewhere || !config.clusters.empty();
   check_models(in, models, config.models);
@@ -460,11 +471,9 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
     return parse_native(source, in.merged_text(), places, use, {});
   }
   LauncherConfig& launcher = config.launcher;
-  launcher.state_dir = std::filesystem::absolute(expand_home(launcher.state_dir, places)).string();
-  launcher.log_dir =
-      launcher.log_dir.empty()
-          ? launcher.state_dir + "/" + config.name + "/logs"
-          : std::filesystem::absolute(expand_home(launcher.log_dir, places)).string();
+  launcher.state_dir = absolute_path(launcher.state_dir, places);
+  launcher.log_dir = launcher.log_dir.empty() ? launcher.state_dir + "/" + config.name + "/logs"
+                                              : absolute_path(launcher.log_dir, places);
   for (std::string* path :
        {&config.rollout.weights_dir, &config.rollout.key_file, &config.router.tls.certificate,
         &config.router.tls.key, &config.launcher.admin_key_file,
@@ -500,6 +509,25 @@ Result<JobConfig> read_job_config(const std::string& path, const Places& places,
                                   const std::vector<ConfigSetting>& settings) {
   PDJOB_TRY(const std::string text, read_config_file(path));
   return parse_job_config(path, text, places, use, settings);
+}
+
+Result<JobPlace> read_job_place(const std::string& path, const Places& places) {
+  PDJOB_TRY(std::string text, read_config_file(path));
+  if (is_vllm_job(text)) {
+    PDJOB_TRY(NativeJob native, native_job(path, text));
+    text = std::move(native.yaml);
+  }
+  JobPlace place{.state_dir = default_state_dir(places)};
+  ConfigReader in = ConfigReader::parse(path, text);
+  read_name(in, place.name);
+  in.section("launcher", {.doc = "The launcher."},
+             [&](ConfigReader& section) { read_state_dir(section, place.state_dir); });
+  if (!is_job_name(place.name)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 path + ": name: there is none, or it is no job's name: `pdjob plan` says more\n"};
+  }
+  place.state_dir = absolute_path(place.state_dir, places);
+  return place;
 }
 
 JobConfig batch_job(JobConfig config) {

@@ -97,6 +97,14 @@ Result<JobConfig> read_job_config(const std::string& path, const Places& places,
                                   JobUse use = JobUse::kAsWritten,
                                   const std::vector<ConfigSetting>& settings = {});
 
+// Where a job that runs is found. It needs no other key of the file, and none of the files that
+// the job needs.
+struct JobPlace {
+  std::string name;
+  std::string state_dir;  // Absolute.
+};
+Result<JobPlace> read_job_place(const std::string& path, const Places& places);
+
 // The job of a batch, made of the job that a file describes: another name, free ports, another log
 // folder. A running job of that file is not touched.
 JobConfig batch_job(JobConfig config);

@@ -48,9 +48,11 @@ class RayCluster final : public Cluster, Cluster::Handler, ShimProcess::Handler 
   void open_door(const Door& door) override { agents_->open_door(door); }
   void close_door(const std::string& name) override { agents_->close_door(name); }
   void spawn(const SpawnOrder& order) override { agents_->spawn(order); }
-  void look_at(Incarnation incarnation) override { agents_->look_at(incarnation); }
-  void signal(Incarnation incarnation, Signal signal) override {
-    agents_->signal(incarnation, signal);
+  void look_at(const std::string& node, Incarnation incarnation) override {
+    agents_->look_at(node, incarnation);
+  }
+  void signal(const std::string& node, Incarnation incarnation, Signal signal) override {
+    agents_->signal(node, incarnation, signal);
   }
   void read_log(const LogQuestion& question) override { agents_->read_log(question); }
 

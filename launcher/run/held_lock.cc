@@ -12,8 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "net/loop/socket.h"
-
 namespace pdjob::launcher {
 
 namespace {
@@ -42,14 +40,19 @@ bool is_locked(const std::string& path) {
   return flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
-Status end_holder(int64_t pid, const std::string& path, int signal, Duration patience) {
+Result<net::Fd> open_holder(int64_t pid, const std::string& path) {
   struct stat file{};
-  const net::Fd process(
-      pid > 1 ? static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)) : -1);
+  net::Fd process(pid > 1 ? static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0))
+                          : -1);
   // First the descriptor: from now on the number is this process's, or nobody's.
   if (!process.valid() || stat(path.c_str(), &file) != 0 || !has_open(pid, file)) {
     return Error{ErrorCode::kNotFound, "process " + std::to_string(pid) + " does not hold " + path};
   }
+  return process;
+}
+
+Status end_holder(int64_t pid, const std::string& path, int signal, Duration patience) {
+  PDJOB_TRY(const net::Fd process, open_holder(pid, path));
   if (syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) != 0 && errno != ESRCH) {
     return Error{ErrorCode::kUnavailable,
                  "cannot signal process " + std::to_string(pid) + ": " + std::strerror(errno)};

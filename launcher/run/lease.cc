@@ -47,17 +47,24 @@ std::optional<Lease> lease_in(int file) {
   return parse(in);
 }
 
-// The file of that name, locked; another one may have taken its place meanwhile.
+// The file of that name, locked. kOverloaded: another process has it for a moment, or another file
+// has taken its place meanwhile.
 Result<net::Fd> lock(const std::string& path) {
   net::Fd file(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file.valid() || flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    return cannot("lock " + path);
+  if (!file.valid()) {
+    return cannot("open " + path);
+  }
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    const bool busy = errno == EWOULDBLOCK;
+    Error error = cannot("lock " + path);
+    error.code = busy ? ErrorCode::kOverloaded : error.code;
+    return error;
   }
   struct stat opened{};
   struct stat found{};
   if (fstat(file.get(), &opened) != 0 || stat(path.c_str(), &found) != 0 ||
       opened.st_ino != found.st_ino || opened.st_dev != found.st_dev) {
-    return Error{ErrorCode::kUnavailable, path + " was replaced just now"};
+    return Error{ErrorCode::kOverloaded, path + " was replaced just now"};
   }
   return file;
 }
@@ -72,7 +79,12 @@ std::optional<Lease> read_lease(const std::string& folder) {
 }
 
 Result<Fence> Fence::pass(const std::string& folder, uint64_t launcher, int64_t pid) {
-  PDJOB_TRY(net::Fd file, patiently(kOtherWriter, [&] { return lock(lease_path(folder)); }));
+  auto locked =
+      patiently(kOtherWriter, [&] { return lock(lease_path(folder)); }, ErrorCode::kOverloaded);
+  if (!locked) {
+    return Error{ErrorCode::kUnavailable, locked.error().message};
+  }
+  net::Fd file = *std::move(locked);
   const auto found = lease_in(file.get());
   const bool ours =
       !found || found->launcher < launcher || (found->launcher == launcher && found->pid == pid);

@@ -18,13 +18,12 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr uint32_t kMagic = 0x6c6a6470;  // "pdjl" as bytes on disk.
-constexpr uint16_t kVersion = 5;
+constexpr uint16_t kVersion = 6;
 constexpr size_t kHeadBytes = 6;
-constexpr size_t kTextBytesMax = 4096;
+constexpr size_t kTextBytesMax = 64 * limits::kKiB;
 constexpr size_t kConfigBytesMax = size_t{4} * 1024 * 1024;
-constexpr size_t kNodesMax = 4096;
-constexpr size_t kGroupsMax = 4096;
-constexpr Duration kLongAgo = std::chrono::hours(24);  // Nobody remembers it.
+constexpr size_t kGroupsMax = 2 * limits::kWorkersMax;  // A model has two, and a worker.
+constexpr Duration kLongAgo = std::chrono::hours(24);   // Nobody remembers it.
 
 Digest digest_of(std::string_view bytes) { return Blake2b("pdjob ledger").add(bytes).finish(); }
 
@@ -63,6 +62,12 @@ void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
     fields.text(replaced.node, kTextBytesMax);
     instant(fields, replaced.at);
   });
+  codec.list(ledger.scaling.notes, ScalingRecord::kNotesMax, [](Codec& fields, auto& note) {
+    instant(fields, note.at);
+    fields.text(note.text, Note::kTextBytesMax);
+  });
+  codec.list(ledger.scaling.by_hand, kGroupsMax,
+             [](Codec& fields, auto& group) { fields.text(group, kTextBytesMax); });
   codec.list(ledger.rollout.versions, kVersionsKept, [](auto& fields, auto& named) {
     fields.text(named.first, kTextBytesMax);
     fields.text(named.second, kTextBytesMax);
@@ -119,6 +124,9 @@ void change_clock(Ledger& ledger, Duration clock, Instant now) {
   }
   for (auto& replaced : ledger.stragglers.replaced) {
     past(replaced.at);
+  }
+  for (Note& note : ledger.scaling.notes) {
+    past(note.at);
   }
   for (auto& group : ledger.stragglers.groups) {
     group.next =

@@ -16,6 +16,7 @@
 #include "launcher/job/job_record.h"
 #include "launcher/placement/node.h"
 #include "launcher/rollout/rollout.h"
+#include "launcher/scaling/scaling_record.h"
 #include "launcher/scaling/stragglers.h"
 
 namespace pdjob::launcher {
@@ -40,6 +41,7 @@ struct Ledger {
   bool planned = false;     // The rest is known.
   RolloutRecord rollout;    // Of a job of mode rollout.
   StragglerRecord stragglers;
+  ScalingRecord scaling;
   std::vector<Node> plan_nodes;
   JobRecord job;
 

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,12 +57,27 @@ Status write_key(const std::string& path, const std::string& key) {
 
 }  // namespace
 
+// Without SO_REUSEADDR: with it, a socket that does not listen keeps nobody away.
+Result<net::Fd> hold_port(const HeldPort& wanted) {
+  PDJOB_TRY(const auto addresses,
+            net::resolve(wanted.host, wanted.port, net::HostForm::kNameOrNumeric));
+  const net::SocketAddress& address = addresses.front();
+  net::Fd held(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  if (!held.valid() || setsockopt(held.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
+      bind(held.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0) {
+    return agent_cannot("hold port " + std::to_string(wanted.port) + " of " + wanted.host);
+  }
+  return held;
+}
+
 Result<std::unique_ptr<LocalAgent>> LocalAgent::open(net::EventLoop& loop, Options options,
                                                      net::Fd log) {
   std::unique_ptr<LocalAgent> agent(new LocalAgent(loop, std::move(options), std::move(log)));
   if (!runs(agent->options_.folder)) {
     PDJOB_TRY_STATUS(agent->start());
   }
+  agent->lives();
   agent->timer_ = loop.call_at(loop.now() + kLookAgain, [opened = agent.get()] { opened->look(); });
   return agent;
 }
@@ -87,13 +103,26 @@ void LocalAgent::look() {
     }
     looks_asleep_ = 0;
   }
-  if (!runs(options_.folder)) {
+  if (!lives()) {
     log::warn("this machine's agent has ended: another one starts");
     if (const Status started = start(); !started) {
       log::warn(started.error().message);
     }
   }
   timer_ = loop_.call_at(loop_.now() + kLookAgain, [this] { look(); });
+}
+
+bool LocalAgent::lives() {
+  if (runs(options_.folder)) {
+    locked_ = net::Fd(::open(lock_path(options_.folder).c_str(), O_RDONLY | O_CLOEXEC));
+    return true;
+  }
+  if (!locked_.valid()) {
+    return false;
+  }
+  const bool is_held = flock(locked_.get(), LOCK_SH | LOCK_NB) != 0;
+  flock(locked_.get(), LOCK_UN);
+  return is_held;
 }
 
 // The lock belongs to the open file, which the agent inherits. So it is held from now on, and as
@@ -105,13 +134,20 @@ Status LocalAgent::start() {
     return agent_cannot("lock " + path);
   }
   PDJOB_TRY_STATUS(write_key(key_path(options_.folder), options_.key));
+  std::vector<net::Fd> held;
+  std::vector<int> inherited = {lock.get()};
+  for (const HeldPort& port : options_.ports) {
+    PDJOB_TRY(net::Fd socket, hold_port(port));
+    inherited.push_back(socket.get());
+    held.push_back(std::move(socket));
+  }
   return net::start_detached(
       {.program = "/proc/self/exe",
        .arguments = {"pdjob agent", "agent", "--join", options_.endpoint, "--key-file",
                      key_path(options_.folder), "--lock-fd", std::to_string(lock.get()), "--name",
                      "local", "--host", options_.host, "--log-dir", options_.log_dir, "--cores",
                      std::to_string(options_.cores)},
-       .inherited = {lock.get()},
+       .inherited = std::move(inherited),
        .output = log_.get()});
 }
 

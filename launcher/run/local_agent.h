@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/result.h"
 #include "launcher/job/process.h"
@@ -15,6 +16,15 @@
 #include "net/loop/socket.h"
 
 namespace pdjob::launcher {
+
+// Where a launcher listens, with net::PortUse::kShared.
+struct HeldPort {
+  std::string host;
+  uint16_t port = 0;
+};
+// Holds it as long as the descriptor is open, and does not listen there: only sockets of this user
+// that share the port can. Port 0: any free one.
+Result<net::Fd> hold_port(const HeldPort& wanted);
 
 class LocalAgent {
  public:
@@ -25,6 +35,9 @@ class LocalAgent {
     std::string host;      // Its processes listen here.
     std::string log_dir;   // Of its processes.
     uint32_t cores = 0;    // That its processes may use; 0: all.
+    // Of the launcher. The agent holds them, so that no other user can take them while the job has
+    // no launcher.
+    std::vector<HeldPort> ports;
   };
   // Starts the agent unless it runs. Looks several times a second, and starts another one if it has
   // ended. Kills one that stands still (SIGSTOP) for about 4 s: its processes would have nobody who
@@ -45,11 +58,14 @@ class LocalAgent {
   void look();
   Status start();
   bool stands_still();
+  // Also an agent whose locked file was removed.
+  bool lives();
 
   net::EventLoop& loop_;
   const Options options_;
   const net::Fd log_;
   net::TimerId timer_;
+  net::Fd locked_;        // The file that the agent holds locked.
   VitalSigns signs_;      // At the last look.
   int looks_asleep_ = 0;  // In a row, without a turn on a core.
 };

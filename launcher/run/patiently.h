@@ -2,20 +2,24 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 
 #include <time.h>
 
+#include "common/result.h"
 #include "common/time.h"
 
 namespace pdjob::launcher {
 
-// Calls `open`, which returns a Result or a Status, until it succeeds or the time is over.
+// Calls `open`, which returns a Result or a Status, until it succeeds, fails otherwise than by
+// `only`, or the time is over.
 template <class Open>
-auto patiently(Duration at_most, const Open& open) {
+auto patiently(Duration at_most, const Open& open, std::optional<ErrorCode> only = std::nullopt) {
   constexpr Duration kPause = std::chrono::milliseconds(20);
   const timespec pause{.tv_sec = 0, .tv_nsec = kPause / std::chrono::nanoseconds(1)};
   auto opened = open();
-  for (Duration waited{}; !opened && waited < at_most; waited += kPause) {
+  const auto again = [&] { return !opened && (!only || opened.error().code == *only); };
+  for (Duration waited{}; again() && waited < at_most; waited += kPause) {
     nanosleep(&pause, nullptr);
     opened = open();
   }

@@ -21,13 +21,14 @@ class CurveControlServer final : public ControlServer, CurveServer::Handler {
       : handler_(handler), options_(std::move(options)) {}
 
   Status start(EventLoop& loop) {
-    PDJOB_TRY(server_, CurveServer::open(loop, *this,
-                                         {.host = options_.host,
-                                          .port = options_.port,
-                                          .keys = options_.keys,
-                                          .allows = [this](const std::string& key) {
-                                            return allowed_.contains(key);
-                                          }}));
+    PDJOB_TRY(server_,
+              CurveServer::open(
+                  loop, *this,
+                  {.host = options_.host,
+                   .port = options_.port,
+                   .keys = options_.keys,
+                   .allows = [this](const std::string& key) { return allowed_.contains(key); },
+                   .use = options_.use}));
     return ok();
   }
 

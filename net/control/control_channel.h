@@ -39,6 +39,7 @@ class ControlServer {
     // Of the launchers of one run of a job, which one this is. A process that has heard a higher
     // number obeys this one no more.
     uint64_t launcher = 0;
+    PortUse use = PortUse::kAlone;  // As in CurveServer::Options.
   };
   static Result<std::unique_ptr<ControlServer>> open(EventLoop& loop, Handler& handler,
                                                      const Options& options);

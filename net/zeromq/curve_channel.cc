@@ -1,11 +1,13 @@
 #include "net/zeromq/curve_channel.h"
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include <fcntl.h>
 #include <zmq.h>
 
 #include "common/address_text.h"
@@ -159,6 +161,9 @@ class ZmqCurveServer final : public CurveServer, ZmqSocket::Reader {
     // The gate tells of keys that are unknown.
     PDJOB_TRY_STATUS(monitor_.open(
         socket_, (kHandshakeFailed & ~ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) | ZMQ_EVENT_DISCONNECTED));
+    if (options_.use == PortUse::kShared) {
+      PDJOB_TRY_STATUS(listen_by_ourselves());
+    }
     PDJOB_TRY_STATUS(socket_.bind(endpoint));
     endpoint_ = socket_.last_endpoint();
     return socket_.watch();
@@ -178,6 +183,17 @@ class ZmqCurveServer final : public CurveServer, ZmqSocket::Reader {
   }
 
  private:
+  // libzmq cannot share a port. It owns the descriptor that it is given.
+  Status listen_by_ourselves() {
+    PDJOB_TRY(const Fd listener, listen_on(options_.host, options_.port, PortUse::kShared));
+    const int own = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
+    if (own < 0) {
+      return Error{ErrorCode::kUnavailable, std::string("dup: ") + std::strerror(errno)};
+    }
+    socket_.set(ZMQ_USE_FD, own);
+    return ok();
+  }
+
   void look(int event) {
     if (event == ZMQ_EVENT_DISCONNECTED) {
       handler_.on_disconnected();

@@ -11,6 +11,7 @@
 
 #include "common/result.h"
 #include "net/loop/event_loop.h"
+#include "net/loop/socket.h"
 
 namespace pdjob::net {
 
@@ -47,7 +48,8 @@ class CurveServer {
     uint16_t port = 0;
     CurveKeys keys;
     std::function<bool(const std::string& key)> allows;
-    Duration linger{};  // How long the last messages may still leave after the end.
+    Duration linger{};              // How long the last messages may still leave after the end.
+    PortUse use = PortUse::kAlone;  // kShared: others of this user may hold the port, too.
   };
   static Result<std::unique_ptr<CurveServer>> open(EventLoop& loop, Handler& handler,
                                                    Options options);

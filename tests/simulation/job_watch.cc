@@ -122,8 +122,10 @@ void JobWatch::on(const launcher::Job& job, const launcher::Spawn& spawn) {
 void JobWatch::on(const launcher::Job& job, const launcher::SendSignal& signal) {
   const auto process =
       std::ranges::find(job.processes(), signal.incarnation, &Process::incarnation);
-  const bool goes_on = process == job.processes().end() ? !given_up(signal.incarnation)
-                                                        : process->fate == launcher::Fate::kRestart;
+  const bool goes_on =
+      machines_.runs(signal.incarnation) &&
+      (process == job.processes().end() ? !given_up(signal.incarnation)
+                                        : process->fate == launcher::Fate::kRestart);
   invariants_.expect(!calm_ || signal.signal != launcher::Signal::kKill || !goes_on,
                      "a process that does its work is not killed, but", signal.incarnation.value);
 }

@@ -111,9 +111,11 @@ class SimAgents::Agent final : net::CurveClient::Handler, launcher::Cluster::Han
         {.node = node_.name, .incarnation = {order.incarnation}, .spec = std::move(*spec)});
   }
   void obey(const launcher::SignalProcess& order) {
-    session_->signal({order.incarnation}, order.signal);
+    session_->signal(node_.name, {order.incarnation}, order.signal);
   }
-  void obey(const launcher::LookAtProcess& order) { session_->look_at({order.incarnation}); }
+  void obey(const launcher::LookAtProcess& order) {
+    session_->look_at(node_.name, {order.incarnation});
+  }
   void obey(const launcher::OpenDoor& order) {
     session_->open_door({.name = order.name,
                          .node = node_.name,

@@ -26,10 +26,10 @@ bool SimMachines::runs_for(const SimCluster& cluster, Incarnation incarnation) c
 }
 
 void SimMachines::end(Incarnation incarnation, const std::string& how, bool crashed) {
-  if (running_.erase(incarnation) > 0) {
+  if (const auto order = running_.extract(incarnation)) {
     SimCluster* const cluster = started_by_.extract(incarnation).mapped();
     gone(incarnation);
-    cluster->tell(launcher::ProcessExited{incarnation, how, crashed});
+    cluster->tell(launcher::ProcessExited{incarnation, how, crashed, order.mapped().node});
   }
 }
 
@@ -85,15 +85,15 @@ void SimCluster::close_door(const std::string& name) {
 
 void SimCluster::spawn(const Order& order) {
   if (!nodes_.contains(order.node) || machines_.spawn_fails()) {
-    tell(launcher::SpawnFailed{order.incarnation, "the node refuses"});
+    tell(launcher::SpawnFailed{order.incarnation, "the node refuses", order.node});
     return;
   }
-  tell(launcher::Spawned{order.incarnation, pid_of(order.incarnation)});
+  tell(launcher::Spawned{order.incarnation, pid_of(order.incarnation), order.node});
   machines_.start(order, *this);
 }
 
-void SimCluster::signal(Incarnation incarnation, launcher::Signal signal) {
-  if (!machines_.runs_for(*this, incarnation)) {
+void SimCluster::signal(const std::string& node, Incarnation incarnation, launcher::Signal signal) {
+  if (!machines_.runs_for(*this, incarnation) || machines_.running().at(incarnation).node != node) {
     return;
   }
   if (signal == launcher::Signal::kKill) {
@@ -121,9 +121,9 @@ std::map<std::string, uint16_t> SimCluster::doors() const {
   return ports;
 }
 
-void SimCluster::look_at(Incarnation incarnation) {
+void SimCluster::look_at(const std::string& node, Incarnation incarnation) {
   if (machines_.runs_for(*this, incarnation)) {
-    tell(launcher::ProcessSeen{incarnation, machines_.signs_of(incarnation)});
+    tell(launcher::ProcessSeen{incarnation, machines_.signs_of(incarnation), node});
   }
 }
 

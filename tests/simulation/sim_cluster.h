@@ -62,8 +62,9 @@ class SimCluster final : public launcher::Cluster {
   void open_door(const launcher::Door& door) override;
   void close_door(const std::string& name) override;
   void spawn(const Order& order) override;
-  void signal(launcher::Incarnation incarnation, launcher::Signal signal) override;
-  void look_at(launcher::Incarnation incarnation) override;
+  void signal(const std::string& node, launcher::Incarnation incarnation,
+              launcher::Signal signal) override;
+  void look_at(const std::string& node, launcher::Incarnation incarnation) override;
   void read_log(const launcher::LogQuestion& question) override {
     tell(launcher::LogAnswered{.ticket = question.ticket});  // Its processes write none.
   }

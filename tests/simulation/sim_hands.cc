@@ -51,7 +51,7 @@ void SimHands::on_cluster_event(const launcher::ClusterEvent& event) {
 void SimHands::stop() {
   stopping_ = true;
   for (const SimCluster::Order& order : orders_) {
-    cluster_.signal(order.incarnation, launcher::Signal::kTerminate);
+    cluster_.signal(order.node, order.incarnation, launcher::Signal::kTerminate);
   }
 }
 

@@ -121,6 +121,69 @@ TEST_F(JobFolderTest, AFolderThatWasReplacedIsNotWrittenTo) {
   EXPECT_EQ(JobFolder::find(config_.launcher.state_dir, "j")->pid, 2);
 }
 
+TEST_F(JobFolderTest, WhatOtherUsersCanWriteIsNotTrusted) {
+  auto launcher = claim();
+  ASSERT_TRUE(launcher);
+  ASSERT_TRUE(launcher->begin_lease(1, now_));
+  ASSERT_TRUE(launcher->save(ledger(1)));
+  ASSERT_TRUE(launcher->publish({.pid = getpid(), .admin = "127.0.0.1:1", .key = "k"}));
+  ASSERT_TRUE(launcher->publish_keys({{"decode-0", "key"}}));
+  const std::string state = config_.launcher.state_dir;
+  const Instant later = now_ + seconds(60);
+  EXPECT_TRUE(JobFolder::find(state, "j"));
+  EXPECT_EQ(JobFolder::running(state), std::vector<std::string>{"j"});
+  EXPECT_TRUE(JobFolder::silent_launcher(state, "j", later));
+  EXPECT_TRUE(JobFolder::worker_keys(state, "j", {"decode-0"}));
+  ASSERT_EQ(chmod(folder().c_str(), 0777), 0);
+  EXPECT_EQ(JobFolder::find(state, "j").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(read().error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(JobFolder::running(state).empty());
+  EXPECT_FALSE(JobFolder::silent_launcher(state, "j", later));
+  EXPECT_FALSE(JobFolder::worker_keys(state, "j", {"decode-0"}));
+  ASSERT_EQ(chmod(folder().c_str(), 0700), 0);
+}
+
+TEST_F(JobFolderTest, TheFolderOfAnotherUserIsNotTrusted) {
+  if (geteuid() != 0) {
+    GTEST_SKIP() << "only root can give a folder away";
+  }
+  auto launcher = claim();
+  ASSERT_TRUE(launcher->publish({.pid = getpid(), .admin = "127.0.0.1:1", .key = "k"}));
+  ASSERT_EQ(chown(folder().c_str(), 65534, 65534), 0);
+  EXPECT_EQ(JobFolder::find(config_.launcher.state_dir, "j").error().code,
+            ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(JobFolder::running(config_.launcher.state_dir).empty());
+}
+
+TEST_F(JobFolderTest, AFolderThatWasRemovedIsMadeAnewWithAllThatWasPublished) {
+  auto launcher = claim();
+  ASSERT_TRUE(launcher->begin_lease(1, now_));
+  ASSERT_TRUE(launcher->publish({.pid = getpid(), .admin = "127.0.0.1:1", .key = "k"}));
+  ASSERT_TRUE(launcher->publish_keys({{"decode-0", "key"}}));
+  EXPECT_TRUE(launcher->is_there());
+  fs::remove_all(config_.launcher.state_dir);
+  EXPECT_FALSE(launcher->is_there());
+  EXPECT_EQ(launcher->renew_lease(1, now_).error().code, ErrorCode::kUnavailable);
+  ASSERT_TRUE(launcher->make_anew());
+  EXPECT_TRUE(launcher->is_there());
+  EXPECT_TRUE(launcher->renew_lease(1, now_));
+  EXPECT_TRUE(launcher->save(ledger(1)));
+  const auto found = JobFolder::find(config_.launcher.state_dir, "j");
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->pid, getpid());
+  EXPECT_TRUE(JobFolder::worker_keys(config_.launcher.state_dir, "j", {"decode-0"}));
+  EXPECT_FALSE(claim()) << "its name is taken";
+}
+
+TEST_F(JobFolderTest, AFolderThatAnotherJobHasNowIsLeftAlone) {
+  auto launcher = claim();
+  fs::remove_all(config_.launcher.state_dir);
+  fs::remove_all(config_.launcher.log_dir);
+  auto other = claim();
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_EQ(launcher->make_anew().error().code, ErrorCode::kInvalidArgument);
+}
+
 TEST_F(JobFolderTest, ALauncherThatRunsIsNotEndedThoughItsLeaseHasExpired) {
   auto folder = claim();
   ASSERT_TRUE(folder->begin_lease(1, now_ - seconds(60)));

@@ -38,7 +38,7 @@ class AgentRosterTest : public testing::Test {
                                                   .memory_bound = "--memory"}}});
   }
   std::vector<RosterEffect> say(uint64_t session, uint64_t number, AgentMessage message) {
-    return step(AgentSpoke{"a route", {session, number, std::move(message)}});
+    return step(AgentSpoke{"route of a", {session, number, std::move(message)}});
   }
   std::vector<RosterEffect> pass(Duration duration) {
     now_ += duration;
@@ -106,6 +106,25 @@ TEST_F(AgentRosterTest, ANodeIsLostWhenItsMessagesWere) {
   EXPECT_EQ(count<NodeGone>(effects), 1);
   EXPECT_EQ(count<NodeSaid>(effects), 0);
   EXPECT_EQ(sent<Goodbye>(effects), 1);
+}
+
+TEST_F(AgentRosterTest, OneAgentCannotSpeakInTheSessionOfAnother) {
+  hello("a", 1);
+  say(50, 1, NodeReady{"10.0.0.1"});
+  EXPECT_TRUE(
+      step(AgentSpoke{"route of b", {50, 2, ProcessExited{{1}, "signal 11", true}}}).empty());
+  EXPECT_TRUE(step(AgentSpoke{"route of b", {50, 2, NodeLeaving{"gone"}}}).empty());
+  EXPECT_EQ(count<NodeSaid>(say(50, 2, Spawned{{1}, 5})), 1) << "no number was used up";
+}
+
+TEST_F(AgentRosterTest, WhatAnAgentSentBeforeItsConnectionEndedIsReadAfterItsHelloOnANewOne) {
+  hello("a", 1);
+  say(50, 1, NodeReady{"10.0.0.1"});
+  step(
+      AgentSpoke{"new route",
+                 {.message = AgentHello{.name = "a", .instance = 1, .session = 50, .build = "1"}}});
+  EXPECT_EQ(count<NodeSaid>(say(50, 2, Spawned{{1}, 5})), 1);
+  EXPECT_EQ(count<NodeSaid>(step(AgentSpoke{"new route", {50, 3, Spawned{{2}, 6}}})), 1);
 }
 
 TEST_F(AgentRosterTest, AnUnknownSessionIsToldGoodbye) {
@@ -221,6 +240,106 @@ TEST_F(AgentRosterTest, OwnSleepCostsNoNode) {
   hello("a", 1);
   say(50, 1, NodeReady{"10.0.0.1"});
   EXPECT_EQ(count<NodeGone>(pass(seconds(60))), 0);
+}
+
+TEST_F(AgentRosterTest, ANodeCannotClaimProcessesWhereNoLauncherLeftAny) {
+  hello("a", 1);
+  const auto claimed = say(50, 1, NodeReady{"10.0.0.1", {{{4}, 44}}, {}});
+  EXPECT_EQ(count<NodeCame>(claimed), 0);
+  EXPECT_EQ(sent<Goodbye>(claimed), 1);
+  hello("a", 2);
+  EXPECT_EQ(count<NodeCame>(say(51, 1, NodeReady{"10.0.0.1", {}, {{"router-0", 80}}})), 0);
+}
+
+// A roster whose agents outlive it, with one that is ready: its session is 50.
+class LastingRosterTest : public testing::Test {
+ protected:
+  LastingRosterTest() {
+    hello(0, 0);
+    step(AgentSpoke{"r", {50, 1, NodeReady{"10.0.0.1"}}});
+  }
+  std::vector<AgentFrame> step(const RosterEvent& event) {
+    std::vector<RosterEffect> effects;
+    roster_.step(event, now_, effects);
+    std::vector<AgentFrame> frames;
+    for (const RosterEffect& effect : effects) {
+      lost_ = lost_ || std::holds_alternative<NodeGone>(effect);
+      if (const auto* to = std::get_if<SendToAgent>(&effect)) {
+        frames.push_back(to->frame);
+      }
+    }
+    return frames;
+  }
+  std::vector<AgentFrame> hello(uint64_t session, uint64_t sign) {
+    return step(AgentSpoke{
+        "r",
+        {.message = AgentHello{
+             .name = "a", .instance = 1, .session = session, .sign = sign, .build = "1"}}});
+  }
+  std::vector<AgentFrame> order(uint64_t incarnation) {
+    return step(AgentOrder{"lab/a", StartProcess{.incarnation = incarnation}});
+  }
+  static std::vector<uint64_t> started(const std::vector<AgentFrame>& frames) {
+    std::vector<uint64_t> incarnations;
+    for (const AgentFrame& frame : frames) {
+      if (const auto* start = std::get_if<StartProcess>(&frame.message)) {
+        incarnations.push_back(start->incarnation);
+      }
+    }
+    return incarnations;
+  }
+
+  Instant now_{seconds(1000)};
+  bool lost_ = false;
+  AgentRoster roster_{{.cluster = "lab",
+                       .job = "j",
+                       .build = "1",
+                       .lease = seconds(60),
+                       .orphan_timeout = seconds(60),
+                       .owner = "run",
+                       .launcher = 1,
+                       .first_session = 50}};
+};
+
+TEST_F(LastingRosterTest, OrdersWaitAfterOwnSleepUntilTheAgentAnswersNow) {
+  now_ += seconds(14);
+  EXPECT_TRUE(order(7).empty()) << "its connection may have ended";
+  const auto asked = step(RosterTimePassed{});
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_EQ(asked[0].number, 0U) << "it may be lost";
+  const uint64_t sign = std::get<SignAsked>(asked[0].message).sign;
+  EXPECT_TRUE(started(step(AgentSpoke{"r", {50, 2, Beat{}}})).empty()) << "of before the sleep";
+  const auto old = hello(50, 0);
+  ASSERT_EQ(old.size(), 1U) << "it may have waited, too";
+  EXPECT_TRUE(std::holds_alternative<SignAsked>(old[0].message));
+  EXPECT_TRUE(order(8).empty());
+  const auto told = hello(50, sign);
+  EXPECT_EQ(started(told), (std::vector<uint64_t>{7, 8}));
+  EXPECT_EQ(told.front().number, 2U) << "no number was used up";
+  EXPECT_EQ(started(order(9)), std::vector<uint64_t>{9});
+  EXPECT_FALSE(lost_);
+}
+
+TEST_F(LastingRosterTest, OrdersThatCouldNotLeaveAreSentAgainWithoutAGap) {
+  const auto first = order(7);
+  const auto second = order(8);
+  step(AgentUnreachable{first.at(0)});
+  step(AgentUnreachable{second.at(0)});
+  EXPECT_TRUE(order(9).empty());
+  const auto told = hello(50, 0);
+  EXPECT_EQ(started(told), (std::vector<uint64_t>{7, 8, 9}));
+  uint64_t number = 1;
+  for (const AgentFrame& frame : told) {
+    EXPECT_EQ(frame.number, ++number);
+  }
+}
+
+TEST_F(LastingRosterTest, AnAgentForWhichTooManyOrdersWaitIsLost) {
+  now_ += seconds(14);
+  for (uint64_t i = 0; i <= kAgentHeldMax; ++i) {
+    order(i);
+  }
+  EXPECT_TRUE(lost_);
 }
 
 TEST_F(AgentRosterTest, TheEndSaysGoodbyeToAll) {

@@ -141,6 +141,27 @@ TEST_F(AgentSessionTest, TheSameLauncherMayComeBackToAnOrphan) {
   EXPECT_EQ(count<EndSession>(pass(seconds(4))), 0);
 }
 
+TEST_F(AgentSessionTest, ALostLauncherHearsWhatHappenedWhenItIsBack) {
+  serve(seconds(60));
+  step(LauncherDisconnected{});
+  EXPECT_EQ(sent<ProcessExited>(step(OutcomeKnown{ProcessExited{{1}, "signal 9"}})), 0);
+  EXPECT_EQ(sent<ProcessExited>(step(OutcomeKnown{ProcessExited{{2}, "signal 9"}})), 0);
+  const auto back = say(7, 2, Beat{});
+  EXPECT_EQ(sent<ProcessExited>(back), 2);
+  EXPECT_EQ(std::get<SendFrame>(back[1]).frame.number, 2U) << "after NodeReady";
+}
+
+TEST_F(AgentSessionTest, SaysHelloWithTheSignThatItWasAskedFor) {
+  serve(seconds(60));
+  const auto answer = say(7, 0, SignAsked{3});
+  ASSERT_EQ(sent<AgentHello>(answer), 1);
+  const auto& hello = std::get<AgentHello>(std::get<SendFrame>(answer[0]).frame.message);
+  EXPECT_EQ(hello.sign, 3U);
+  EXPECT_EQ(hello.session, 7U);
+  EXPECT_EQ(count<CarryOut>(say(7, 2, StartProcess{.incarnation = 1})), 1) << "it is no gap";
+  EXPECT_EQ(sent<AgentHello>(say(6, 0, SignAsked{4})), 0) << "another session";
+}
+
 TEST_F(AgentSessionTest, AGoodbyeEndsAnOrphanAtOnce) {
   serve(seconds(10));
   step(LauncherDisconnected{});

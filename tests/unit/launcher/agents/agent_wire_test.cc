@@ -19,6 +19,7 @@ std::vector<AgentMessage> samples() {
   return {AgentHello{.name = "n1",
                      .instance = 3,
                      .session = 4,
+                     .sign = 6,
                      .build = "0.1.0",
                      .cores = 8,
                      .cores_bound = "affinity",
@@ -59,7 +60,8 @@ std::vector<AgentMessage> samples() {
                        .waited_us = 5,
                        .any_runnable = true,
                        .all_ran_us = 6,
-                       .all_waited_us = 7}}};
+                       .all_waited_us = 7}},
+          SignAsked{6}};
 }
 
 TEST(AgentWire, EachMessageComesBackAsItWas) {

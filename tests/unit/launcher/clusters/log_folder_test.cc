@@ -73,6 +73,16 @@ TEST_F(LogFolderTest, AFolderThatWeMakeIsForItsOwnerOnly) {
   EXPECT_EQ(mode(), 0700U);
 }
 
+TEST_F(LogFolderTest, AFolderThatWasRemovedIsMadeAnewForTheNextLog) {
+  auto logs = LogFolder::claim(path_, "a");
+  say(*logs, "decode-0", "before");
+  fs::remove_all(path_);
+  say(*logs, "decode-0", "after");
+  EXPECT_EQ(text_of("decode-0.log"), "after");
+  EXPECT_EQ(mode(), 0700U);
+  EXPECT_FALSE(LogFolder::claim(path_, "b")) << "it holds the ledger there";
+}
+
 TEST_F(LogFolderTest, ASecondJobIsRefusedAndDeletesNothing) {
   auto first = LogFolder::claim(path_, "first");
   ASSERT_TRUE(first.has_value());

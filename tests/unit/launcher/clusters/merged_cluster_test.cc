@@ -22,11 +22,11 @@ struct Asked final : Cluster {
   void spawn(const SpawnOrder& order) override {
     log.push_back(name + " spawns " + order.spec.name);
   }
-  void signal(Incarnation incarnation, Signal /*signal*/) override {
-    log.push_back(name + " signals " + std::to_string(incarnation.value));
+  void signal(const std::string& node, Incarnation incarnation, Signal /*signal*/) override {
+    log.push_back(name + " signals " + std::to_string(incarnation.value) + " on " + node);
   }
-  void look_at(Incarnation incarnation) override {
-    log.push_back(name + " looks at " + std::to_string(incarnation.value));
+  void look_at(const std::string& node, Incarnation incarnation) override {
+    log.push_back(name + " looks at " + std::to_string(incarnation.value) + " on " + node);
   }
   void read_log(const LogQuestion& question) override {
     log.push_back(name + " reads " + question.process);
@@ -87,11 +87,26 @@ TEST_F(MergedClusterTest, ANodeThatJoinsIsReachedUntilItIsLost) {
   EXPECT_TRUE(std::holds_alternative<SpawnFailed>(events_.all.back()));
 }
 
-TEST_F(MergedClusterTest, SignalsReachWhoeverRunsTheProcess) {
-  merged_->signal({7}, Signal::kKill);
-  merged_->look_at({7});
-  EXPECT_EQ(log_, (std::vector<std::string>{"local signals 7", "lab/a signals 7",
-                                            "local looks at 7", "lab/a looks at 7"}));
+TEST_F(MergedClusterTest, ASignalReachesNoOtherClusterThanTheNodes) {
+  merged_->signal("lab/a", {7}, Signal::kKill);
+  merged_->look_at("local", {7});
+  merged_->signal("lab/b", {7}, Signal::kKill);
+  EXPECT_EQ(log_,
+            (std::vector<std::string>{"lab/a signals 7 on lab/a", "local looks at 7 on local"}));
+}
+
+TEST_F(MergedClusterTest, AClusterCannotSpeakForTheNodeOfAnotherOne) {
+  lab_->handler_->on_cluster_event(ProcessExited{{7}, "signal 11", true, "local"});
+  lab_->handler_->on_cluster_event(Spawned{{7}, 1, "local"});
+  lab_->handler_->on_cluster_event(SpawnFailed{{7}, "no", "local"});
+  lab_->handler_->on_cluster_event(ProcessSeen{{7}, {}, "local"});
+  lab_->handler_->on_cluster_event(NodeLost{"local", "gone"});
+  lab_->handler_->on_cluster_event(NodeJoined{{.name = "local"}, {{{7}, 1}}, {}});
+  EXPECT_TRUE(events_.all.empty());
+  merged_->signal("local", {7}, Signal::kKill);
+  EXPECT_EQ(log_, std::vector<std::string>{"local signals 7 on local"});
+  lab_->handler_->on_cluster_event(ProcessExited{{7}, "signal 11", true, "lab/a"});
+  EXPECT_EQ(events_.all.size(), 1U);
 }
 
 }  // namespace

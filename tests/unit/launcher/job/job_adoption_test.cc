@@ -12,6 +12,7 @@
 #include "common/random.h"
 #include "launcher/job/job.h"
 #include "net/control/member_list.h"
+#include "tests/support/node_says.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -41,7 +42,7 @@ class JobAdoption : public testing::Test {
 
   std::vector<Effect> tell(const Event& event) {
     std::vector<Effect> effects;
-    job_->step(event, now_, effects);
+    job_->step(test::as_its_node_says(event, *job_), now_, effects);
     all_.insert(all_.end(), effects.begin(), effects.end());
     return effects;
   }
@@ -187,8 +188,71 @@ TEST_F(JobAdoption, WhatTheRecordDoesNotHaveIsKilledAndItsNumberIsNotUsedAgain) 
   const auto killed = of<SendSignal>(tell(NodeJoined{kA, found, {}}));
   ASSERT_EQ(killed.size(), 2U);
   EXPECT_EQ(killed[0].incarnation, Incarnation{50});
+  EXPECT_EQ(killed[1].node, "a") << "on the other node it goes on";
   tell(NodeJoined{kB, {}, {}});
   EXPECT_GT(of<Spawn>(pass(milliseconds(250)))[0].incarnation, Incarnation{50});
+}
+
+TEST_F(JobAdoption, ANewNodeThatClaimsTheProcessesOfOthersTakesNothingFromThem) {
+  make_ready();
+  next_launcher();
+  const auto claimed =
+      tell(NodeJoined{{.name = "c"}, running({"router-0", "prefill-0", "decode-0"}), {}});
+  ASSERT_EQ(of<SendSignal>(claimed).size(), 3U);
+  for (const SendSignal& signal : of<SendSignal>(claimed)) {
+    EXPECT_EQ(signal.node, "c");
+  }
+  tell(NodeJoined{kA, running({"router-0", "prefill-0"}), {}});
+  EXPECT_EQ(of<ReportAdopted>(tell(NodeJoined{kB, running({"decode-0"}), {}}))[0].adopted, 3U);
+  EXPECT_EQ(at("decode-0").pid, 77);
+  EXPECT_EQ(at("decode-0").restarts, 0U);
+}
+
+TEST_F(JobAdoption, ANodeCannotTellOfTheProcessesOfAnotherOne) {
+  make_ready();
+  const Incarnation decode = at("decode-0").incarnation;
+  for (const Event& lie :
+       {Event(ProcessExited{decode, "signal 11", true, "a"}), Event(SpawnFailed{decode, "no", "a"}),
+        Event(Spawned{decode, 9, "a"}), Event(ProcessSeen{decode, {.stopped = true}, "a"})}) {
+    EXPECT_TRUE(tell(lie).empty());
+  }
+  EXPECT_EQ(at("decode-0").state, ProcessState::kReady);
+  EXPECT_EQ(at("decode-0").crashes, 0U);
+  EXPECT_NE(at("decode-0").pid, 9);
+}
+
+TEST_F(JobAdoption, WhatTheReportOfADeathMayHaveLeftIsKilled) {
+  make_ready();
+  const auto said =
+      of<SendSignal>(tell(ProcessExited{at("decode-0").incarnation, "signal 11", true, "b"}));
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].signal, Signal::kKill);
+  EXPECT_EQ(said[0].node, "b");
+}
+
+// Awaited nodes and others that joined meanwhile can be more than a record holds.
+TEST_F(JobAdoption, ARecordHasNoMoreNodesThanItsBytesMayHave) {
+  std::vector<Node> nodes(kNodesMax);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    nodes[i].name = "lab/" + std::to_string(100'000 + i);
+  }
+  JobRecord record{.nodes = nodes};
+  Job job({}, kTiming, "n", JobSetting{.launcher = 2, .record = record});
+  std::vector<Effect> effects;
+  job.step(Started{}, now_, effects);
+  job.step(NodeJoined{kA, {}, {}}, now_, effects);
+  std::string bytes;
+  net::WireWriter writer(bytes);
+  write_fields(writer, job.record());
+  EXPECT_EQ(job.record().nodes.size(), kNodesMax);
+}
+
+TEST_F(JobAdoption, TheWorkersOfAJobAreBoundedAlsoWhileSomeLeave) {
+  make_ready();
+  for (size_t i = 0; i < limits::kWorkersMax + 10; ++i) {
+    tell(ProcessAdded{{"decode-" + std::to_string(i + 1), net::Role::kDecode, "", {}, {}}});
+  }
+  EXPECT_EQ(job_->processes().size(), limits::kWorkersMax + 1);
 }
 
 TEST_F(JobAdoption, AnIdThatDidNotReachTheDiskIsNotUsedAgain) {

@@ -11,6 +11,7 @@
 #include "common/exit_code.h"
 #include "common/random.h"
 #include "net/control/member_list.h"
+#include "tests/support/node_says.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -55,7 +56,7 @@ class World {
 
   void tell(const Event& event) {
     const size_t before = effects.size();
-    job.step(event, now, effects);
+    job.step(test::as_its_node_says(event, job), now, effects);
     for (size_t i = before; i < effects.size(); ++i) {
       const Send* send = std::get_if<Send>(&effects[i]);
       if (send != nullptr && std::holds_alternative<net::Membership>(send->message)) {

@@ -70,6 +70,7 @@ TEST_F(HeldLock, WithoutDescriptorsALockIsNotTakenForFree) {
 TEST_F(HeldLock, AProcessThatDoesNotHoldItIsNotTouched) {
   const pid_t stranger = start(false);
   EXPECT_EQ(end_holder(stranger, path_, SIGKILL, seconds(10)).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(open_holder(stranger, path_).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(kill(stranger, 0), 0);
   for (const int64_t pid : {int64_t{0}, int64_t{1}, int64_t{-1}}) {
     EXPECT_FALSE(end_holder(pid, path_, SIGKILL, seconds(10)));

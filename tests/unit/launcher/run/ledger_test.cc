@@ -52,6 +52,8 @@ Ledger full_ledger() {
           .rollout = {.updates = 2, .versions = {{"default", "d0"}, {"step-1", "d1"}}},
           .stragglers = {.groups = {{"m decode", Instant(seconds(40)), seconds(240)}},
                          .replaced = {{"decode-0", "lab/a", Instant(seconds(30))}}},
+          .scaling = {.notes = {{Instant(seconds(45)), "decode: from 1 to 2 workers\n"}},
+                      .by_hand = {"decode"}},
           .plan_nodes = {{.name = "local", .host = "127.0.0.1", .cores = 2, .gpus = {"0"}}},
           .job = {.ready = true,
                   .incarnations_made = 7,
@@ -79,6 +81,7 @@ TEST(Ledger, TimesAreByTheClockOfTheLauncherThatGoesOn) {
   EXPECT_EQ(ledger.job.trust[0].at, now - seconds(30));
   EXPECT_EQ(ledger.stragglers.replaced[0].at, now - seconds(20));
   EXPECT_EQ(ledger.stragglers.groups[0].next, now - seconds(10));
+  EXPECT_EQ(ledger.scaling.notes[0].at, now - seconds(5));
   EXPECT_EQ(ledger.stragglers.groups[0].wait, seconds(240));
   const Ledger before = ledger;
   change_clock(ledger, ledger.clock, now + minutes(1));
@@ -118,6 +121,19 @@ TEST(Ledger, DoesNotChangeBecauseTimePasses) {
   job.step(TimePassed{}, Instant(minutes(5)), effects);
   take(ledger, job);
   EXPECT_EQ(encode(ledger), bytes);
+}
+
+// Labels, paths and numbers of processes that a job file or an agent may have.
+TEST(Ledger, HoldsWhateverAJobMayHave) {
+  Ledger ledger = full_ledger();
+  ledger.plan_nodes.assign(kNodesMax, ledger.plan_nodes[0]);
+  ledger.job.nodes.assign(kNodesMax, ledger.job.nodes[0]);
+  ledger.job.processes.assign(2047 + 2047 + 64 + 1, ledger.job.processes[0]);
+  ledger.job.processes[0].demand.labels["rack"] = std::string(limits::kConfigBytesMax, 'x');
+  ledger.job.processes[0].demand.file = std::string(8192, 'm');
+  const auto read = decode_ledger(encode(ledger));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, ledger);
 }
 
 TEST(Ledger, ADamagedOneIsRefused) {
