@@ -17,8 +17,10 @@ constexpr const char* kNoParameters = R"({"type":"object","properties":{}})";
 
 void read_tool_calls(const Fields& message, ApiMessage& out);
 
+constexpr std::string_view kChatParts[] = {"text"};
+
 void read_content_part(Problem& problem, const std::string& param, dom::element part,
-                       std::string& out) {
+                       std::span<const std::string_view> types, std::string& out) {
   dom::object object;
   if (part.get(object) != simdjson::SUCCESS) {
     return must_be(problem, param, "an object", part);
@@ -26,43 +28,18 @@ void read_content_part(Problem& problem, const std::string& param, dom::element 
   const Fields fields(object, param + ".", problem);
   std::string type;
   fields.text("type", type);
-  if (type != "text") {
-    return refuse(problem, param, "must be of type \"text\", got " + excerpt(type));
-  }
-  if (const auto value = fields.find("text")) {
-    return read_text(problem, param + ".text", *value, out);
-  }
-  refuse(problem, param + ".text", "is missing");
-}
-
-void read_content(const Fields& message, const std::string& role, std::string& out) {
-  Problem& problem = message.problem();
-  const std::string param = message.param("content");
-  const auto content = message.find("content");
-  if (!content) {
-    if (role != "assistant") {
-      refuse(problem, param, "must be a string or a list of text parts");
+  if (std::ranges::find(types, type) == types.end()) {
+    std::string known;
+    for (const std::string_view each : types) {
+      known.append(known.empty() ? "\"" : " or \"").append(each).append("\"");
     }
-    return;
+    return refuse(problem, param, "must be of type " + known + ", got " + excerpt(type));
   }
-  dom::array parts;
-  if (content->get(parts) != simdjson::SUCCESS) {
-    if (!content->is_string()) {
-      return must_be(problem, param, "a string or a list of text parts", *content);
-    }
-    return read_text(problem, param, *content, out);
+  const std::string member = type == "refusal" ? type : "text";
+  if (const auto value = fields.find(member)) {
+    return read_text(problem, fields.param(member), *value, out);
   }
-  size_t index = 0;
-  for (const dom::element part : parts) {
-    std::string text;
-    read_content_part(problem, element_name(param, index), part, text);
-    if (problem) {
-      return;
-    }
-    // As vLLM does for templates that support only text.
-    out += (index > 0 ? "\n" : "") + text;
-    ++index;
-  }
+  fields.wrong(member, "is missing");
 }
 
 void read_message(Problem& problem, const std::string& param, dom::element value, ApiMessage& out) {
@@ -80,7 +57,9 @@ void read_message(Problem& problem, const std::string& param, dom::element value
   for (const char* name : {"function_call", "audio"}) {
     message.unsupported(name);
   }
-  read_content(message, out.role, out.content);
+  if (out.role != "assistant" || message.find("content")) {
+    read_content(message, "content", kChatParts, out.content);
+  }
   read_tool_calls(message, out);
 }
 
@@ -91,57 +70,6 @@ bool is_tool_name(std::string_view name) {
            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                   c == '_' || c == '-';
          });
-}
-
-void read_tool_name(const Fields& function, std::string& out) {
-  function.text("name", out);
-  if (!is_tool_name(out)) {
-    function.wrong("name", "must be 1 to " + std::to_string(limits::kToolNameBytesMax) +
-                               " letters, digits, underscores and dashes, got " + excerpt(out));
-  }
-}
-
-// The object `function` of a tool, a call or a choice.
-std::optional<Fields> read_function(const Fields& fields) {
-  std::string type = "function";
-  fields.text("type", type);
-  if (type != "function") {
-    fields.wrong("type", "must be \"function\", got " + excerpt(type));
-  }
-  const auto function = fields.object("function");
-  if (!function) {
-    fields.wrong("function", "is missing");
-  }
-  return function;
-}
-
-// Passes each object of a list to `read`, until there is a problem.
-void read_objects(const Fields& fields, const char* name, size_t most,
-                  const std::function<void(const Fields&)>& read) {
-  const auto list = fields.list(name, most);
-  if (!list) {
-    return;
-  }
-  size_t index = 0;
-  for (const dom::element value : *list) {
-    const std::string param = fields.param(element_name(name, index++));
-    dom::object object;
-    if (value.get(object) != simdjson::SUCCESS) {
-      return must_be(fields.problem(), param, "an object", value);
-    }
-    read(Fields(object, param + ".", fields.problem()));
-    if (fields.problem()) {
-      return;
-    }
-  }
-}
-
-void read_id(const Fields& fields, const char* name, std::string& out) {
-  fields.text(name, out);
-  if (out.size() > limits::kToolCallIdBytesMax) {
-    fields.wrong(name, "must have at most " + std::to_string(limits::kToolCallIdBytesMax) +
-                           " bytes, got " + std::to_string(out.size()));
-  }
 }
 
 void read_tool_calls(const Fields& message, ApiMessage& out) {
@@ -158,7 +86,7 @@ void read_tool_calls(const Fields& message, ApiMessage& out) {
   read_objects(message, "tool_calls", limits::kToolsMax, [&out](const Fields& fields) {
     ApiToolCall& call = out.tool_calls.emplace_back();
     read_id(fields, "id", call.id);
-    if (const auto function = read_function(fields)) {
+    if (const auto function = inner_function(fields)) {
       read_tool_name(*function, call.name);
       function->text("arguments", call.arguments);
     }
@@ -179,9 +107,9 @@ void read_parameters(const Fields& function, std::string& out) {
   out = simdjson::minify(*parameters);
 }
 
-void read_tool(const Fields& fields, ApiRequest& request) {
+void read_tool(const Fields& fields, FunctionOf function_of, ApiRequest& request) {
   ApiTool tool;
-  const auto function = read_function(fields);
+  const auto function = function_of(fields);
   if (!function) {
     return;
   }
@@ -201,7 +129,7 @@ void read_tool(const Fields& fields, ApiRequest& request) {
   request.tools.push_back(std::move(tool));
 }
 
-void read_tool_choice(const Fields& fields, ApiRequest& request) {
+void read_tool_choice(const Fields& fields, FunctionOf function_of, ApiRequest& request) {
   const auto choice = fields.find("tool_choice");
   std::string_view word;
   if (!choice || (choice->get(word) == simdjson::SUCCESS && word == "auto")) {
@@ -220,7 +148,7 @@ void read_tool_choice(const Fields& fields, ApiRequest& request) {
   }
   std::string name;
   const auto object = fields.object("tool_choice");
-  if (const auto function = object ? read_function(*object) : std::nullopt) {
+  if (const auto function = object ? function_of(*object) : std::nullopt) {
     function->text("name", name);
     const auto found = std::ranges::find(request.tools, name, &ApiTool::name);
     if (found == request.tools.end()) {
@@ -269,6 +197,83 @@ void read_prompt_list(Problem& problem, const char* name, dom::array list, ApiRe
 
 }  // namespace
 
+void read_content(const Fields& fields, const std::string& name,
+                  std::span<const std::string_view> types, std::string& out) {
+  Problem& problem = fields.problem();
+  const std::string param = fields.param(name);
+  const auto content = fields.find(name);
+  if (!content) {
+    return refuse(problem, param, "must be a string or a list of text parts");
+  }
+  dom::array parts;
+  if (content->get(parts) != simdjson::SUCCESS) {
+    if (!content->is_string()) {
+      return must_be(problem, param, "a string or a list of text parts", *content);
+    }
+    return read_text(problem, param, *content, out);
+  }
+  size_t index = 0;
+  for (const dom::element part : parts) {
+    std::string text;
+    read_content_part(problem, element_name(param, index), part, types, text);
+    if (problem) {
+      return;
+    }
+    // As vLLM does for templates that support only text.
+    out += (index > 0 ? "\n" : "") + text;
+    ++index;
+  }
+}
+
+void read_objects(const Fields& fields, const char* name, size_t most,
+                  const std::function<void(const Fields&)>& read) {
+  const auto list = fields.list(name, most);
+  if (!list) {
+    return;
+  }
+  size_t index = 0;
+  for (const dom::element value : *list) {
+    const std::string param = fields.param(element_name(name, index++));
+    dom::object object;
+    if (value.get(object) != simdjson::SUCCESS) {
+      return must_be(fields.problem(), param, "an object", value);
+    }
+    read(Fields(object, param + ".", fields.problem()));
+    if (fields.problem()) {
+      return;
+    }
+  }
+}
+
+void read_id(const Fields& fields, const char* name, std::string& out) {
+  fields.text(name, out);
+  if (out.size() > limits::kToolCallIdBytesMax) {
+    fields.wrong(name, "must have at most " + std::to_string(limits::kToolCallIdBytesMax) +
+                           " bytes, got " + std::to_string(out.size()));
+  }
+}
+
+void read_tool_name(const Fields& function, std::string& out) {
+  function.text("name", out);
+  if (!is_tool_name(out)) {
+    function.wrong("name", "must be 1 to " + std::to_string(limits::kToolNameBytesMax) +
+                               " letters, digits, underscores and dashes, got " + excerpt(out));
+  }
+}
+
+std::optional<Fields> inner_function(const Fields& fields) {
+  std::string type = "function";
+  fields.text("type", type);
+  if (type != "function") {
+    fields.wrong("type", "must be \"function\", got " + excerpt(type));
+  }
+  const auto function = fields.object("function");
+  if (!function) {
+    fields.wrong("function", "is missing");
+  }
+  return function;
+}
+
 void read_messages(const Fields& fields, ApiRequest& request) {
   const auto messages = fields.list("messages", limits::kMessagesMax);
   if (!messages || messages->size() == 0) {
@@ -284,14 +289,14 @@ void read_messages(const Fields& fields, ApiRequest& request) {
   }
 }
 
-void read_tools(const Fields& fields, ApiRequest& request) {
+void read_tools(const Fields& fields, FunctionOf function_of, ApiRequest& request) {
   const auto choice = fields.find("tool_choice");
   std::string_view word;
   if (choice && choice->get(word) == simdjson::SUCCESS && word == "none") {
     return;
   }
   read_objects(fields, "tools", limits::kToolsMax,
-               [&request](const Fields& tool) { read_tool(tool, request); });
+               [&](const Fields& tool) { read_tool(tool, function_of, request); });
   size_t bytes = 0;
   for (const ApiTool& tool : request.tools) {
     bytes += tool.parameters.size();
@@ -305,7 +310,7 @@ void read_tools(const Fields& fields, ApiRequest& request) {
       !(request.sampling.json_schema.empty() && request.sampling.grammar.empty())) {
     fields.wrong("tools", "must not be given: another field structures the output already");
   }
-  read_tool_choice(fields, request);
+  read_tool_choice(fields, function_of, request);
   fields.boolean("parallel_tool_calls", request.parallel_tool_calls);
 }
 

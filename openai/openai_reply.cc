@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/json/json_writer.h"
 #include "openai/openai_embedding.h"
+#include "openai/responses.h"
 #include "openai/sglang_reply.h"
 
 namespace pdjob::openai {
@@ -94,7 +95,7 @@ void append_prompt_ids(JsonWriter& json, std::span<const Token> prompt) {
 
 ReplyOptions reply_options(const ApiRequest& request) {
   const size_t prompts =
-      request.kind == ApiKind::kChat ? 1 : request.prompts.size() + request.token_prompts.size();
+      is_chat(request.kind) ? 1 : request.prompts.size() + request.token_prompts.size();
   return {.kind = request.kind,
           .rids = request.rids,
           .model = request.model,
@@ -109,7 +110,8 @@ ReplyOptions reply_options(const ApiRequest& request) {
           .include_usage = request.include_usage,
           .dimensions = request.dimensions,
           .base64 = request.base64,
-          .tools = !request.tools.empty()};
+          .tools = !request.tools.empty(),
+          .response_settings = request.response_settings};
 }
 
 float finite_logprob(float logprob) {
@@ -123,6 +125,9 @@ std::unique_ptr<ReplyForm> reply_form(ReplyOptions options, AppendPiece append_p
   }
   if (options.kind == ApiKind::kEmbedding) {
     return std::make_unique<EmbeddingReplyWriter>(std::move(options));
+  }
+  if (options.kind == ApiKind::kResponses) {
+    return std::make_unique<ResponsesReplyWriter>(std::move(options), std::move(append_piece));
   }
   return std::make_unique<ReplyWriter>(std::move(options), std::move(append_piece));
 }
@@ -160,7 +165,7 @@ std::string aborted_reply(const ApiRequest& request, const ReplyOptions& options
 
 ReplyWriter::ReplyWriter(ReplyOptions options, AppendPiece append_piece)
     : options_(std::move(options)),
-      append_piece_(std::move(append_piece)),
+      names_(std::move(append_piece), options_.tokens_as_ids),
       event_begin_("data: "),
       // As in OpenAI's API: with include_usage, usage is null in all events except the last.
       event_end_(options_.include_usage ? ",\"usage\":null}\n\n" : "}\n\n"),
@@ -306,27 +311,9 @@ void ReplyWriter::append_message(JsonWriter& json, const ReplyPart& part, bool w
 void ReplyWriter::append_chat_logprobs(JsonWriter& json, const ReplyPart& part) {
   json.begin_object().key("content").begin_array();
   for (const GeneratedToken& token : part.tokens) {
-    json.begin_object();
-    append_chat_logprob(json, token.token, token.logprob);
-    json.key("top_logprobs").begin_array();
-    for (const TokenLogprob& top : token.top) {
-      json.begin_object();
-      append_chat_logprob(json, top.token, top.logprob);
-      json.end_object();
-    }
-    json.end_array().end_object();
+    names_.append_logprobs(json, token);
   }
   json.end_array().end_object();
-}
-
-void ReplyWriter::append_chat_logprob(JsonWriter& json, Token token, float logprob) {
-  json.key("token").string(name_of(token));
-  json.key("logprob").number(finite_logprob(logprob));
-  json.key("bytes").begin_array();
-  for (const char byte : piece_of(token)) {
-    json.integer(static_cast<unsigned char>(byte));
-  }
-  json.end_array();
 }
 
 void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& part) {
@@ -349,7 +336,7 @@ void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& 
   uint64_t& characters = choices_[part.choice].characters;
   for (const Scored& each : scored) {
     json.integer(characters);
-    characters += characters_in(piece_of(each.token));
+    characters += characters_in(names_.piece_of(each.token));
   }
   json.end_array().key("token_logprobs").begin_array();
   for (const Scored& each : scored) {
@@ -357,7 +344,7 @@ void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& 
   }
   json.end_array().key("tokens").begin_array();
   for (const Scored& each : scored) {
-    json.string(name_of(each.token));
+    json.string(names_.name_of(each.token));
   }
   json.end_array().key("top_logprobs").begin_array();
   for (const Scored& each : scored) {
@@ -372,10 +359,10 @@ void ReplyWriter::append_top(JsonWriter& json, const Scored& scored) {
     json.null();
     return;
   }
-  json.begin_object().key(name_of(scored.token)).number(finite_logprob(*scored.logprob));
+  json.begin_object().key(names_.name_of(scored.token)).number(finite_logprob(*scored.logprob));
   for (const TokenLogprob& top : scored.top) {
     if (top.token != scored.token) {
-      json.key(name_of(top.token)).number(finite_logprob(top.logprob));
+      json.key(names_.name_of(top.token)).number(finite_logprob(top.logprob));
     }
   }
   json.end_object();
@@ -392,8 +379,34 @@ void append_weight_versions(JsonWriter& json, const ReplyPart& part) {
   json.end_array();
 }
 
-std::string_view ReplyWriter::name_of(Token token) {
-  if (!options_.tokens_as_ids) {
+void ReplyForm::append_error(std::string& out, const ApiError& error) {
+  append_error_event(out, error);
+}
+
+void TokenNames::append_logprobs(JsonWriter& json, const GeneratedToken& token) {
+  json.begin_object();
+  append_logprob(json, token.token, token.logprob);
+  json.key("top_logprobs").begin_array();
+  for (const TokenLogprob& top : token.top) {
+    json.begin_object();
+    append_logprob(json, top.token, top.logprob);
+    json.end_object();
+  }
+  json.end_array().end_object();
+}
+
+void TokenNames::append_logprob(JsonWriter& json, Token token, float logprob) {
+  json.key("token").string(name_of(token));
+  json.key("logprob").number(finite_logprob(logprob));
+  json.key("bytes").begin_array();
+  for (const char byte : piece_of(token)) {
+    json.integer(static_cast<unsigned char>(byte));
+  }
+  json.end_array();
+}
+
+std::string_view TokenNames::name_of(Token token) {
+  if (!as_ids_) {
     return piece_of(token);
   }
   name_ = "token_id:";
@@ -401,7 +414,7 @@ std::string_view ReplyWriter::name_of(Token token) {
   return name_;
 }
 
-std::string_view ReplyWriter::piece_of(Token token) {
+std::string_view TokenNames::piece_of(Token token) {
   piece_.clear();
   append_piece_(token, piece_);
   return piece_;

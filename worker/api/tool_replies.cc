@@ -15,10 +15,12 @@ constexpr size_t kIdDigits = 24;
 std::string tool_structure(const openai::ApiRequest& request) {
   engine::ToolCallRules rules{.must = request.must_call_tool,
                               .several = request.parallel_tool_calls && !request.named_tool};
+  const char* const parameters =
+      request.kind == openai::ApiKind::kResponses ? "].parameters" : "].function.parameters";
   for (size_t index = 0; index < request.tools.size(); ++index) {
     const openai::ApiTool& tool = request.tools[index];
     if (index == request.named_tool.value_or(index)) {
-      rules.tools.push_back({.place = "tools[" + std::to_string(index) + "].function.parameters",
+      rules.tools.push_back({.place = "tools[" + std::to_string(index) + parameters,
                              .name = tool.name,
                              .parameters = tool.parameters});
     }
