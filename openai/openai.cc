@@ -11,7 +11,8 @@
 #include "openai/openai_fields.h"
 #include "openai/openai_prompt.h"
 #include "openai/openai_sampling.h"
-#include "openai/sglang_request.h"
+#include "openai/responses.h"
+#include "openai/sglang.h"
 #include "openai/structure_fields.h"
 #include "openai/tokens_request.h"
 
@@ -266,7 +267,7 @@ void read_openai_request(const Fields& fields, ApiRequest& request) {
   refuse_unsupported(fields, request.kind);
   refuse_modalities(fields);
   if (request.kind == ApiKind::kChat) {
-    read_tools(fields, request);
+    read_tools(fields, inner_function, request);
   } else {
     refuse_tools_beside_chat(fields);
   }
@@ -279,6 +280,8 @@ void read_request(const Fields& fields, ApiRequest& request) {
   }
   if (request.kind == ApiKind::kSglang) {
     read_sglang_request(fields, request);
+  } else if (request.kind == ApiKind::kResponses) {
+    read_responses_request(fields, request);
   } else if (request.kind == ApiKind::kTokens) {
     read_tokens_request(fields, request);
   } else {
@@ -319,6 +322,13 @@ const char* sample_of(ApiKind kind) {
         "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
     case ApiKind::kEmbedding:
       return R"({"input":"a"})";
+    case ApiKind::kResponses:
+      return R"({"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},
+        {"type":"function_call","name":"f"},{"type":"function_call_output","output":"b"}],
+        "tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"},
+        "stream":true,"stream_options":{},"text":{"format":{"type":"json_schema","schema":{}}},
+        "reasoning":{},"structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
+        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
   }
   return "{}";
 }

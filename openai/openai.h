@@ -1,6 +1,6 @@
 // OpenAI's wire format: parses request bodies into native types, and writes errors; replies are in
-// openai_reply.h. SGLang's and vLLM's own routes become the same native types
-// (sglang_request.h, tokens_request.h). Workers use
+// openai_reply.h. The Responses API, and SGLang's and vLLM's own routes, become the same native
+// types (responses.h, sglang.h, tokens_request.h). Workers use
 // it to answer, the router for errors. It supports vLLM's extensions: token-id prompts,
 // return_token_ids, kv_transfer_params, top_k, min_p, repetition_penalty, ignore_eos, min_tokens,
 // stop_token_ids, guided/structured output. It ignores unknown fields, as OpenAI and vLLM do. It
@@ -43,7 +43,10 @@ enum class ApiKind {
   kSglang,  // SGLang's own POST /generate.
   kTokens,  // vLLM's POST /inference/v1/generate.
   kEmbedding,
+  kResponses,  // OpenAI's POST /v1/responses.
 };
+// Its prompt is a conversation.
+inline bool is_chat(ApiKind kind) { return kind == ApiKind::kChat || kind == ApiKind::kResponses; }
 
 // One worker's half of a KV hand-over, from kv_transfer_params (vLLM's two-hop fields plus pdjob's
 // transfer_id).
@@ -137,6 +140,8 @@ struct ApiRequest {
   // Only for kSglang and kTokens: names of its prompts, one for each, or none.
   std::vector<std::string> rids;
   bool text_in_logprobs = false;  // Only for kSglang.
+  // Only for kResponses: members of the reply that repeat the request, as JSON without brackets.
+  std::string response_settings;
   bool tokens_as_ids =
       false;  // Writes tokens in logprobs as "token_id:17" (vLLM's return_tokens_as_token_ids).
   std::optional<KvTransferParams> kv_transfer;

@@ -219,9 +219,9 @@ std::optional<dom::element> Fields::find(std::string_view name) const {
 }
 
 // Notes each name once, however often it is looked for. "messages[0].role" is "messages[].role".
-void Fields::note(std::string_view name, std::string allowed, bool refused) const {
+KnownField* Fields::note(std::string_view name, std::string allowed) const {
   if (problem_.known == nullptr) {
-    return;
+    return nullptr;
   }
   std::string full;
   bool inside = false;
@@ -238,13 +238,21 @@ void Fields::note(std::string_view name, std::string allowed, bool refused) cons
     found = std::prev(known.end());
   }
   found->allowed = found->allowed.empty() ? std::move(allowed) : found->allowed;
-  found->refused |= refused;
+  return &*found;
 }
 
-void Fields::unsupported(std::string_view name) const {
-  note(name, "", /*refused=*/true);
+void Fields::unsupported(std::string_view name, const std::string& why) const {
+  if (KnownField* const known = note(name, "")) {
+    known->refused = true;
+  }
   if (const auto value = value_of(name); value && asks_for_something(*value)) {
-    wrong(name, "is not supported");
+    wrong(name, why);
+  }
+}
+
+void Fields::idle(std::string_view name) const {
+  if (KnownField* const known = note(name, "")) {
+    known->idle = true;
   }
 }
 

@@ -28,6 +28,7 @@ struct KnownField {
   std::string name;      // "sampling_params.n", "messages[].role".
   std::string allowed;   // "true or false"; empty: the parser looks at it itself.
   bool refused = false;  // If it asks for something.
+  bool idle = false;     // Accepted, and without effect.
   friend bool operator==(const KnownField&, const KnownField&) = default;
 };
 
@@ -89,7 +90,9 @@ class Fields {
   std::vector<std::pair<std::string_view, simdjson::dom::element>> members() const;
 
   // Refuses the field if it asks for something.
-  void unsupported(std::string_view name) const;
+  void unsupported(std::string_view name, const std::string& why = "is not supported") const;
+  // Notes that the field, which has been read, has no effect.
+  void idle(std::string_view name) const;
   // Refuses the field if it is there and not `supported`.
   void only(std::string_view name, bool supported) const;
 
@@ -113,7 +116,8 @@ class Fields {
  private:
   std::optional<simdjson::dom::element> last(std::string_view name) const;
   std::optional<simdjson::dom::element> value_of(std::string_view name) const;
-  void note(std::string_view name, std::string allowed, bool refused = false) const;
+  // Null: nobody wants to know.
+  KnownField* note(std::string_view name, std::string allowed) const;
   std::optional<int64_t> integer_in(std::string_view name, IntegerRange range) const;
 
   std::shared_ptr<const simdjson::dom::object> object_;  // Null: too large to be read.

@@ -79,29 +79,29 @@ void read_part(const Fields& message, const std::string& param, dom::element par
   out.add(text);
 }
 
-Content read_content(const Fields& message, const std::string& role) {
+Content content_of(const Fields& message, const char* name, const std::string& role) {
   Content out;
-  const auto content = message.find("content");
+  const auto content = message.find(name);
   if (!content) {
     if (role == "user" || role == "system" || role == "developer") {
-      message.wrong("content", "must be a string or a list of text parts");
+      message.wrong(name, "must be a string or a list of text parts");
     }
     return out;
   }
   dom::array parts;
   if (content->get(parts) != simdjson::SUCCESS) {
     if (!content->is_string()) {
-      must_be(message.problem(), message.param("content"), "a string or a list of text parts",
+      must_be(message.problem(), message.param(name), "a string or a list of text parts",
               *content);
     }
     std::string text;
-    read_text(message.problem(), message.param("content"), *content, text);
+    read_text(message.problem(), message.param(name), *content, text);
     out.add(text);
     return out;
   }
   size_t index = 0;
   for (const dom::element part : parts) {
-    read_part(message, element_name(message.param("content"), index++), part, role, out);
+    read_part(message, element_name(message.param(name), index++), part, role, out);
     if (message.problem()) {
       break;
     }
@@ -109,9 +109,12 @@ Content read_content(const Fields& message, const std::string& role) {
   return out;
 }
 
-bool asks(const Fields& fields, const char* name) {
-  const auto value = fields.find(name);
-  return value && asks_for_something(*value);
+}  // namespace
+
+void read_content(const Fields& fields, const char* name, ApiMessage& message) {
+  Content content = content_of(fields, name, message.role);
+  message.content = std::move(content.text);
+  message.reasoning = std::move(content.reasoning);
 }
 
 void read_id(const Fields& fields, const char* name, std::string& out) {
@@ -131,6 +134,30 @@ void read_call(const Fields& function, ApiToolCall& call) {
     function.text("arguments", call.arguments);
   }
   call.arguments = readable_arguments(std::move(call.arguments));
+}
+
+void complete_results(std::vector<ApiMessage>& messages) {
+  std::vector<ApiToolCall> calls;
+  for (ApiMessage& message : messages) {
+    if (!message.tool_calls.empty()) {
+      calls = message.tool_calls;
+    }
+    if (message.role == "function") {
+      message.role = "tool";
+      message.tool_call_id = calls.empty() ? "" : calls.back().id;
+    }
+    const auto call = std::ranges::find(calls, message.tool_call_id, &ApiToolCall::id);
+    if (message.role == "tool" && message.tool_name.empty() && call != calls.end()) {
+      message.tool_name = call->name;
+    }
+  }
+}
+
+namespace {
+
+bool asks(const Fields& fields, const char* name) {
+  const auto value = fields.find(name);
+  return value && asks_for_something(*value);
 }
 
 // A call in OpenAI's old form has no id. Some templates need one of exactly nine letters and
@@ -155,7 +182,7 @@ void read_assistant(const Fields& message, size_t index, ApiMessage& out) {
     read_objects(message, "tool_calls", limits::kToolsMax, [&out](const Fields& fields) {
       ApiToolCall& call = out.tool_calls.emplace_back();
       read_id(fields, "id", call.id);
-      if (const auto function = read_function(fields)) {
+      if (const auto function = inner_function(fields)) {
         read_call(*function, call);
       }
     });
@@ -180,9 +207,7 @@ void read_message(const Fields& message, size_t index, ApiMessage& out) {
                              excerpt(out.role));
   }
   message.unsupported("audio");
-  Content content = read_content(message, out.role);
-  out.content = std::move(content.text);
-  out.reasoning = std::move(content.reasoning);
+  read_content(message, "content", out);
   if (out.role == "assistant") {
     return read_assistant(message, index, out);
   }
@@ -195,24 +220,6 @@ void read_message(const Fields& message, size_t index, ApiMessage& out) {
   for (const char* name : {"tool_calls", "function_call"}) {
     if (asks(message, name) && out.role != "tool") {
       message.wrong(name, "must only be given in messages of an assistant");
-    }
-  }
-}
-
-// Gives a tool's message what templates read: the role "tool", and the name of the tool.
-void complete_results(std::vector<ApiMessage>& messages) {
-  std::vector<ApiToolCall> calls;
-  for (ApiMessage& message : messages) {
-    if (!message.tool_calls.empty()) {
-      calls = message.tool_calls;
-    }
-    if (message.role == "function") {
-      message.role = "tool";
-      message.tool_call_id = calls.empty() ? "" : calls.back().id;
-    }
-    const auto call = std::ranges::find(calls, message.tool_call_id, &ApiToolCall::id);
-    if (message.role == "tool" && message.tool_name.empty() && call != calls.end()) {
-      message.tool_name = call->name;
     }
   }
 }

@@ -34,7 +34,7 @@ void read_tool_name(const Fields& function, std::string& out) {
   }
 }
 
-std::optional<Fields> read_function(const Fields& fields) {
+std::optional<Fields> inner_function(const Fields& fields) {
   std::string type = "function";
   fields.text("type", type);
   if (type != "function") {
@@ -113,15 +113,15 @@ std::optional<size_t> read_named_tool(const Fields& function, const ApiRequest& 
 }
 
 // OpenAI's {"type": "allowed_tools"}: the model knows all tools, and may call some of them.
-void read_allowed_tools(const Fields& allowed, ApiRequest& request) {
+void read_allowed_tools(const Fields& allowed, FunctionOf function_of, ApiRequest& request) {
   std::string mode;
   allowed.text("mode", mode);
   if (mode != "auto" && mode != "required") {
     return allowed.wrong("mode", "must be one of auto, required, got " + excerpt(mode));
   }
   request.must_call_tool = mode == "required";
-  read_objects(allowed, "tools", limits::kToolsMax, [&request](const Fields& tool) {
-    const auto function = read_function(tool);
+  read_objects(allowed, "tools", limits::kToolsMax, [&](const Fields& tool) {
+    const auto function = function_of(tool);
     if (const auto place = function ? read_named_tool(*function, request) : std::nullopt) {
       request.callable_tools.push_back(*place);
     }
@@ -131,7 +131,7 @@ void read_allowed_tools(const Fields& allowed, ApiRequest& request) {
   }
 }
 
-void read_tool_choice(const Fields& fields, ApiRequest& request) {
+void read_tool_choice(const Fields& fields, FunctionOf function_of, ApiRequest& request) {
   const auto choice = fields.find("tool_choice");
   std::string_view word;
   if (!choice || (choice->get(word) == simdjson::SUCCESS && word == "auto")) {
@@ -149,10 +149,15 @@ void read_tool_choice(const Fields& fields, ApiRequest& request) {
                    "\"none\", \"auto\", \"required\", a function or allowed tools", *choice);
   }
   const auto object = fields.object("tool_choice");
-  if (const auto allowed = object ? object->object("allowed_tools") : std::nullopt) {
-    return read_allowed_tools(*allowed, request);
+  std::string type;
+  if (object) {
+    object->text("type", type);
   }
-  const auto function = object ? read_function(*object) : std::nullopt;
+  if (type == "allowed_tools") {
+    const auto inner = object->object("allowed_tools");
+    return read_allowed_tools(inner ? *inner : *object, function_of, request);
+  }
+  const auto function = object ? function_of(*object) : std::nullopt;
   if (const auto place = function ? read_named_tool(*function, request) : std::nullopt) {
     request.callable_tools = {*place};
     request.parallel_tool_calls = false;
@@ -231,14 +236,14 @@ void read_prompt_list(Problem& problem, const char* name, dom::array list, ApiRe
 
 }  // namespace
 
-void read_tools(const Fields& fields, ApiRequest& request) {
+void read_tools(const Fields& fields, FunctionOf function_of, ApiRequest& request) {
   const bool refused = is_none(fields, "tool_choice");
   if (!refused) {
     fields.boolean("parallel_tool_calls", request.parallel_tool_calls);
     read_objects(fields, "tools", limits::kToolsMax,
-                 [&request](const Fields& tool) { read_tool(read_function(tool), request); });
+                 [&](const Fields& tool) { read_tool(function_of(tool), request); });
   }
-  if (request.tools.empty()) {
+  if (request.kind == ApiKind::kChat && request.tools.empty()) {
     read_functions(fields, request);
   } else if (const auto functions = fields.find("functions");
              functions && asks_for_something(*functions)) {
@@ -259,7 +264,7 @@ void read_tools(const Fields& fields, ApiRequest& request) {
     fields.wrong("tools", "must not be given: another field structures the output already");
   }
   if (!refused && !request.legacy_functions) {
-    read_tool_choice(fields, request);
+    read_tool_choice(fields, function_of, request);
   }
 }
 

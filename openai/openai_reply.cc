@@ -7,7 +7,8 @@
 #include "common/json/json_writer.h"
 #include "openai/openai_embedding.h"
 #include "openai/openai_fields.h"
-#include "openai/sglang_reply.h"
+#include "openai/responses.h"
+#include "openai/sglang.h"
 
 namespace pdjob::openai {
 namespace {
@@ -127,7 +128,7 @@ void append_prompt_ids(JsonWriter& json, std::span<const Token> prompt) {
 
 ReplyOptions reply_options(const ApiRequest& request) {
   const size_t prompts =
-      request.kind == ApiKind::kChat ? 1 : request.prompts.size() + request.token_prompts.size();
+      is_chat(request.kind) ? 1 : request.prompts.size() + request.token_prompts.size();
   return {.kind = request.kind,
           .rids = request.rids,
           .model = request.model,
@@ -145,7 +146,8 @@ ReplyOptions reply_options(const ApiRequest& request) {
           .base64 = request.base64,
           .tools = !request.tools.empty(),
           .legacy_functions = request.legacy_functions,
-          .logprob_start = request.logprob_start};
+          .logprob_start = request.logprob_start,
+          .response_settings = request.response_settings};
 }
 
 float finite_logprob(float logprob) {
@@ -159,6 +161,9 @@ std::unique_ptr<ReplyForm> reply_form(ReplyOptions options, AppendPiece append_p
   }
   if (options.kind == ApiKind::kEmbedding) {
     return std::make_unique<EmbeddingReplyWriter>(std::move(options));
+  }
+  if (options.kind == ApiKind::kResponses) {
+    return std::make_unique<ResponsesReplyWriter>(std::move(options), std::move(append_piece));
   }
   return std::make_unique<ReplyWriter>(std::move(options), std::move(append_piece));
 }
@@ -196,7 +201,7 @@ std::string aborted_reply(const ApiRequest& request, const ReplyOptions& options
 
 ReplyWriter::ReplyWriter(ReplyOptions options, AppendPiece append_piece)
     : options_(std::move(options)),
-      append_piece_(std::move(append_piece)),
+      names_(std::move(append_piece), options_.tokens_as_ids),
       event_begin_("data: "),
       // As in OpenAI's API: with include_usage, usage is null in all events except the last.
       event_end_(options_.include_usage ? ",\"usage\":null}\n\n" : "}\n\n"),
@@ -359,30 +364,12 @@ void ReplyWriter::append_message(JsonWriter& json, const ReplyPart& part, bool w
 void ReplyWriter::append_chat_logprobs(JsonWriter& json, const ReplyPart& part) {
   json.begin_object().key("content").begin_array();
   for (const GeneratedToken& token : part.tokens) {
-    json.begin_object();
-    append_chat_logprob(json, token.token, token.logprob);
-    json.key("top_logprobs").begin_array();
     // Clients of vLLM's own route find the token itself there, also without alternatives.
     const TokenLogprob own{.token = token.token, .logprob = token.logprob};
     const bool only_own = options_.kind == ApiKind::kTokens && token.top.empty();
-    for (const TokenLogprob& top : only_own ? std::span(&own, 1) : std::span(token.top)) {
-      json.begin_object();
-      append_chat_logprob(json, top.token, top.logprob);
-      json.end_object();
-    }
-    json.end_array().end_object();
+    names_.append_logprobs(json, token, only_own ? std::span(&own, 1) : std::span(token.top));
   }
   json.end_array().end_object();
-}
-
-void ReplyWriter::append_chat_logprob(JsonWriter& json, Token token, float logprob) {
-  json.key("token").string(name_of(token));
-  json.key("logprob").number(finite_logprob(logprob));
-  json.key("bytes").begin_array();
-  for (const char byte : piece_of(token)) {
-    json.integer(static_cast<unsigned char>(byte));
-  }
-  json.end_array();
 }
 
 void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& part) {
@@ -405,7 +392,7 @@ void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& 
   uint64_t& characters = choices_[part.choice].characters;
   for (const Scored& each : scored) {
     json.integer(characters);
-    characters += characters_in(piece_of(each.token));
+    characters += characters_in(names_.piece_of(each.token));
   }
   json.end_array().key("token_logprobs").begin_array();
   for (const Scored& each : scored) {
@@ -413,7 +400,7 @@ void ReplyWriter::append_completion_logprobs(JsonWriter& json, const ReplyPart& 
   }
   json.end_array().key("tokens").begin_array();
   for (const Scored& each : scored) {
-    json.string(name_of(each.token));
+    json.string(names_.name_of(each.token));
   }
   json.end_array().key("top_logprobs").begin_array();
   for (const Scored& each : scored) {
@@ -446,7 +433,7 @@ void ReplyWriter::append_top(JsonWriter& json, const Scored& scored) {
 // are named by their ids, as vLLM does it.
 void ReplyWriter::append_top_key(JsonWriter& json, Token token) {
   const size_t begin = keys_.size();
-  append_json_escaped(keys_, name_of(token));
+  append_json_escaped(keys_, names_.name_of(token));
   const std::string_view key = std::string_view(keys_).substr(begin);
   size_t other = 0;
   bool taken = false;
@@ -455,7 +442,7 @@ void ReplyWriter::append_top_key(JsonWriter& json, Token token) {
     other = end;
   }
   key_ends_.push_back(keys_.size());
-  json.key(taken ? id_name(token) : name_of(token));
+  json.key(taken ? names_.id_name(token) : names_.name_of(token));
 }
 
 void append_weight_versions(JsonWriter& json, const ReplyPart& part) {
@@ -469,17 +456,44 @@ void append_weight_versions(JsonWriter& json, const ReplyPart& part) {
   json.end_array();
 }
 
-std::string_view ReplyWriter::name_of(Token token) {
-  return options_.tokens_as_ids ? id_name(token) : piece_of(token);
+void ReplyForm::append_error(std::string& out, const ApiError& error) {
+  append_error_event(out, error);
 }
 
-std::string_view ReplyWriter::id_name(Token token) {
+void TokenNames::append_logprobs(JsonWriter& json, const GeneratedToken& token,
+                                 std::span<const TokenLogprob> top) {
+  json.begin_object();
+  append_logprob(json, token.token, token.logprob);
+  json.key("top_logprobs").begin_array();
+  for (const TokenLogprob& each : top) {
+    json.begin_object();
+    append_logprob(json, each.token, each.logprob);
+    json.end_object();
+  }
+  json.end_array().end_object();
+}
+
+void TokenNames::append_logprob(JsonWriter& json, Token token, float logprob) {
+  json.key("token").string(name_of(token));
+  json.key("logprob").number(finite_logprob(logprob));
+  json.key("bytes").begin_array();
+  for (const char byte : piece_of(token)) {
+    json.integer(static_cast<unsigned char>(byte));
+  }
+  json.end_array();
+}
+
+std::string_view TokenNames::name_of(Token token) {
+  return as_ids_ ? id_name(token) : piece_of(token);
+}
+
+std::string_view TokenNames::id_name(Token token) {
   name_ = "token_id:";
   name_ += std::to_string(token);
   return name_;
 }
 
-std::string_view ReplyWriter::piece_of(Token token) {
+std::string_view TokenNames::piece_of(Token token) {
   piece_.clear();
   append_piece_(token, piece_);
   return piece_;

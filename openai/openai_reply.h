@@ -1,6 +1,6 @@
 // Replies in OpenAI's wire format, appended to a string: whole ones, and streams as server-sent
 // events. With vLLM's extensions: token ids, kv_transfer_params. SGLang's form is in
-// sglang_reply.h.
+// sglang.h, that of the Responses API in responses.h.
 //
 //   auto reply = reply_form({.kind = request.kind, .id = "7f3a", .model = "m", ...}, piece);
 //   reply->append_part(out, {.choice = 0, .text = "Hel", .tokens = tokens});  // per step, choice
@@ -56,6 +56,7 @@ struct ReplyOptions {
   bool tools = false;             // The reply may have calls of tools: only then is content null.
   bool legacy_functions = false;  // ApiRequest::legacy_functions, and the next one.
   std::optional<uint32_t> logprob_start = {};
+  std::string response_settings;  // ApiRequest::response_settings.
 };
 // Takes the reply's options from the request.
 ReplyOptions reply_options(const ApiRequest& request);
@@ -87,10 +88,35 @@ struct Usage {
   uint64_t prompt_tokens = 0;      // Each prompt counts once, whatever n is.
   uint64_t cached_tokens = 0;      // Prompt tokens that a worker had computed before.
   uint64_t completion_tokens = 0;  // Sum over all choices.
+  int64_t ended = 0;               // When the reply did, in seconds since 1970.
 };
 
 // Appends the bytes of a token, which may be a part of a character.
 using AppendPiece = std::function<void(Token, std::string&)>;
+
+// Names tokens in logprobs. Value.
+class TokenNames {
+ public:
+  // `as_ids`: as "token_id:17".
+  TokenNames(AppendPiece append_piece, bool as_ids)
+      : append_piece_(std::move(append_piece)), as_ids_(as_ids) {}
+
+  // Valid until the next call.
+  std::string_view name_of(Token token);
+  std::string_view id_name(Token token);
+  std::string_view piece_of(Token token);
+  // A generated token with its logprob and its alternatives `top`, as chats and responses have it.
+  void append_logprobs(JsonWriter& json, const GeneratedToken& token,
+                       std::span<const TokenLogprob> top);
+
+ private:
+  void append_logprob(JsonWriter& json, Token token, float logprob);
+
+  AppendPiece append_piece_;
+  bool as_ids_;
+  std::string piece_;
+  std::string name_;
+};
 
 // Writes the reply to one request, in the request's form. It is either a stream or whole. Value.
 class ReplyForm {
@@ -100,6 +126,8 @@ class ReplyForm {
   // A stream: parts of its choices in any order, then the end. An empty part appends nothing.
   virtual void append_part(std::string& out, const ReplyPart& part) = 0;
   virtual void append_end(std::string& out, const Usage& usage) = 0;
+  // In place of the end: the stream fails.
+  virtual void append_error(std::string& out, const ApiError& error);
 
   // A whole reply. `parts` holds every choice once, in order. `kv_transfer_params` is JSON; empty:
   // none.
@@ -137,7 +165,6 @@ class ReplyWriter final : public ReplyForm {
   void append_choice(JsonWriter& json, const ReplyPart& part, std::string_view message_name);
   void append_message(JsonWriter& json, const ReplyPart& part, bool whole) const;
   void append_chat_logprobs(JsonWriter& json, const ReplyPart& part);
-  void append_chat_logprob(JsonWriter& json, Token token, float logprob);
   // A token with its logprobs, of the prompt or of the output.
   struct Scored {
     Token token = 0;
@@ -147,17 +174,11 @@ class ReplyWriter final : public ReplyForm {
   void append_completion_logprobs(JsonWriter& json, const ReplyPart& part);
   void append_top(JsonWriter& json, const Scored& scored);
   void append_top_key(JsonWriter& json, Token token);
-  // The name of the token in logprobs. Valid until the next call.
-  std::string_view name_of(Token token);
-  std::string_view id_name(Token token);
-  std::string_view piece_of(Token token);
 
   ReplyOptions options_;
-  AppendPiece append_piece_;
+  TokenNames names_;
   std::string event_begin_;  // Up to the choices' bracket.
   std::string_view event_end_;
-  std::string piece_;
-  std::string name_;
   // The keys of one object of top_logprobs: as JSON, one after the other, and where each ends.
   std::string keys_;
   std::vector<size_t> key_ends_;

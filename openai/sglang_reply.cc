@@ -1,4 +1,4 @@
-#include "openai/sglang_reply.h"
+#include "openai/sglang.h"
 
 #include <utility>
 

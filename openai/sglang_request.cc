@@ -1,4 +1,4 @@
-#include "openai/sglang_request.h"
+#include "openai/sglang.h"
 
 #include <simdjson.h>
 

@@ -88,7 +88,7 @@ void read_response_format(const Fields& fields, SamplingParams& sampling) {
   std::string type;
   format->text("type", type);
   if (type == "json_object" && !format->find("schema")) {
-    set_structure(*format, "type", sampling, &SamplingParams::json_schema, kAnyJsonObject);
+    read_any_object(*format, "type", sampling);
   } else if (type == "json_object") {
     read_schema(*format, "schema", sampling);
   } else if (type == "json_schema" && !format->find("json_schema")) {
@@ -168,6 +168,10 @@ void read_schema(const Fields& fields, std::string_view name, SamplingParams& sa
   set_structure(fields, name, sampling, &SamplingParams::json_schema, std::move(schema));
 }
 
+void read_any_object(const Fields& fields, std::string_view name, SamplingParams& sampling) {
+  set_structure(fields, name, sampling, &SamplingParams::json_schema, kAnyJsonObject);
+}
+
 void read_grammar(const Fields& fields, std::string_view name, SamplingParams& sampling) {
   read_text_form(fields, name, sampling, &SamplingParams::grammar);
 }
@@ -188,7 +192,7 @@ void read_structured_outputs(const Fields& fields, SamplingParams& sampling) {
   bool any_object = false;
   outputs->boolean("json_object", any_object);
   if (any_object) {
-    set_structure(*outputs, "json_object", sampling, &SamplingParams::json_schema, kAnyJsonObject);
+    read_any_object(*outputs, "json_object", sampling);
   }
   read_schema(*outputs, "json", sampling);
   read_grammar(*outputs, "grammar", sampling);

@@ -15,6 +15,8 @@ void read_structure(const Fields& fields, ApiRequest& request);
 
 // A schema is JSON or a string of JSON.
 void read_schema(const Fields& fields, std::string_view name, SamplingParams& sampling);
+// A field that asks for any JSON object.
+void read_any_object(const Fields& fields, std::string_view name, SamplingParams& sampling);
 void read_grammar(const Fields& fields, std::string_view name, SamplingParams& sampling);
 void read_regex(const Fields& fields, std::string_view name, SamplingParams& sampling);
 // vLLM's structured_outputs.

@@ -44,6 +44,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/completions", Endpoint::kGenerate},
     {"POST", "/v1/chat/completions", Endpoint::kGenerate},
     {"POST", "/v1/embeddings", Endpoint::kGenerate},
+    {"POST", "/v1/responses", Endpoint::kGenerate},
     {"POST", "/abort_request", Endpoint::kAbort},
     {"POST", "/abort_requests", Endpoint::kAbort},
     {"POST", "/tokenize", Endpoint::kAnyWorker},
@@ -65,6 +66,9 @@ bool is_for(const Route& route, std::string_view path) {
 
 openai::ApiError no_such_route(const net::HttpRequest& request, int status) {
   const std::string what = std::string(request.method) + ' ' + std::string(request.path);
+  if (request.path.starts_with("/v1/responses/")) {
+    return openai::invalid_request("No response is stored here: " + what, "", "not_found", 404);
+  }
   return status == 405 ? openai::invalid_request("Method not allowed: " + what, "",
                                                  "method_not_allowed", status)
                        : openai::invalid_request("Invalid URL: " + what, "", "not_found", status);

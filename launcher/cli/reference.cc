@@ -135,7 +135,8 @@ void append_fields(std::string& text, std::string_view path, openai::ApiKind kin
   for (const openai::KnownField& field : openai::known_fields(kind)) {
     const std::string_view member = member_of(field.name);
     text.append("| `").append(field.name).append("` | ");
-    text.append(field.refused ? "refused" : "supported").append(" | ");
+    text.append(field.refused ? "refused" : field.idle ? "without effect" : "supported");
+    text.append(" | ");
     text.append(field.allowed).append(" | ");
     text += is_in(members.written, member)    ? "writes its own"
             : member != field.name            ? ""
@@ -168,6 +169,7 @@ std::string api_reference() {
       "| supported | a worker of pdjob uses it |\n"
       "| refused | a worker of pdjob answers 400 if it asks for something: it would change the "
       "result. `false`, `null`, and empty values ask for nothing |\n"
+      "| without effect | a worker of pdjob checks its type, and does nothing with it |\n"
       "| passed through | everything that is not listed. The router changes no byte of it. A "
       "worker "
       "of pdjob ignores it, and an engine of another make may use it |\n"
@@ -180,6 +182,7 @@ std::string api_reference() {
   text += "\n## Fields of request bodies\n";
   append_fields(text, "/v1/completions", openai::ApiKind::kCompletion);
   append_fields(text, "/v1/chat/completions", openai::ApiKind::kChat);
+  append_fields(text, "/v1/responses", openai::ApiKind::kResponses);
   append_fields(text, "/v1/embeddings", openai::ApiKind::kEmbedding);
   append_fields(text, "/generate", openai::ApiKind::kSglang);
   append_fields(text, "/inference/v1/generate", openai::ApiKind::kTokens);

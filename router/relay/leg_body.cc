@@ -85,6 +85,12 @@ constexpr openai::JsonNames kTokensScanned{kTokensNames};
 constexpr auto kEmbeddingNames = with_router_names({"model", "input", "user", "dimensions"});
 constexpr openai::JsonNames kEmbeddingScanned{kEmbeddingNames};
 
+constexpr auto kResponsesNames = with_router_names(
+    {"model", "max_output_tokens", "stream", "stream_options", "background", "store", "input",
+     "user", "instructions", "tools", "reasoning", "chat_template_kwargs", "cache_salt"});
+constexpr size_t kResponsesShapingNames = 5;
+constexpr openai::JsonNames kResponsesScanned{kResponsesNames};
+
 constexpr std::span<const std::string_view> shaping_names(std::span<const std::string_view> all,
                                                           size_t count) {
   return all.first(all.size() - kRouterNames.size()).last(count);
@@ -123,7 +129,12 @@ constexpr FormNames kForms[] = {{.scanned = kScanned,
                                  .prompt = "input",
                                  .text = {},
                                  .rid = {},
-                                 .output_tokens = 0}};
+                                 .output_tokens = 0},
+                                {.scanned = kResponsesScanned,
+                                 .shaping = shaping_names(kResponsesNames, kResponsesShapingNames),
+                                 .prompt = "input",
+                                 .text = {},
+                                 .rid = {}}};
 const FormNames& names_of(BodyForm form) { return kForms[static_cast<size_t>(form)]; }
 
 // Edits all four members, even empty ones: a client must not name a source of KV.
@@ -225,9 +236,12 @@ std::variant<RequestBody, openai::ApiError> RequestBody::scan(std::string text, 
     return *error;
   }
   body.object_ = std::move(*object);
-  // A list of messages is one prompt.
+  // A conversation is one prompt.
   const PromptCounts counts =
-      count_prompts(form == BodyForm::kOpenai ? body.object_->value("prompt") : body.prompt());
+      form == BodyForm::kResponses
+          ? PromptCounts{}
+          : count_prompts(form == BodyForm::kOpenai ? body.object_->value("prompt")
+                                                    : body.prompt());
   body.prompts_ = counts.prompts;
   body.prompt_tokens_ = std::max<uint64_t>(body.text_->size() / 4, counts.token_ids);
   return body;
@@ -258,6 +272,14 @@ std::optional<openai::ApiError> RequestBody::read_inner_limits(const openai::Jso
   const FormNames& names = names_of(form_);
   output_tokens_ = names.output_tokens;
   if (embeds()) {
+    return std::nullopt;
+  }
+  if (form_ == BodyForm::kResponses) {
+    const Limit limit = limit_of(object, "max_output_tokens", kOutputTokensMax);
+    if (const auto* error = std::get_if<openai::ApiError>(&limit)) {
+      return *error;
+    }
+    output_tokens_ = std::get<std::optional<uint64_t>>(limit).value_or(output_tokens_);
     return std::nullopt;
   }
   const std::string_view value = object.value("sampling_params");
@@ -298,7 +320,26 @@ BodyForm form_of(std::string_view path) {
   if (path == "/v1/embeddings") {
     return BodyForm::kEmbedding;
   }
+  if (path == "/v1/responses") {
+    return BodyForm::kResponses;
+  }
   return path == "/inference/v1/generate" ? BodyForm::kTokens : BodyForm::kOpenai;
+}
+
+openai::ApiKind kind_of(std::string_view path) {
+  switch (form_of(path)) {
+    case BodyForm::kSglang:
+      return openai::ApiKind::kSglang;
+    case BodyForm::kTokens:
+      return openai::ApiKind::kTokens;
+    case BodyForm::kEmbedding:
+      return openai::ApiKind::kEmbedding;
+    case BodyForm::kResponses:
+      return openai::ApiKind::kResponses;
+    case BodyForm::kOpenai:
+      break;
+  }
+  return path == "/v1/chat/completions" ? openai::ApiKind::kChat : openai::ApiKind::kCompletion;
 }
 
 std::string_view RequestBody::prompt() const {
@@ -308,7 +349,7 @@ std::string_view RequestBody::prompt() const {
 }
 
 std::string_view RequestBody::user() const {
-  if (form_ == BodyForm::kOpenai || embeds()) {
+  if (form_ == BodyForm::kOpenai || form_ == BodyForm::kResponses || embeds()) {
     return object_->value("user");
   }
   if (form_ == BodyForm::kTokens) {
@@ -392,6 +433,12 @@ std::string RequestBody::prefill_leg(const KvWords& kv) const {
         edits.push_back({name, "1"});
       }
     }
+  }
+  if (form_ == BodyForm::kResponses) {
+    edits.push_back({"max_output_tokens", "1"});
+    edits.push_back({"stream_options", ""});
+    edits.push_back({"background", ""});
+    edits.push_back({"store", "false"});  // An engine may keep what it answers.
   }
   std::string params;
   if (form_ == BodyForm::kTokens) {

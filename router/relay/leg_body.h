@@ -22,8 +22,10 @@ enum class BodyForm : uint8_t {
   kSglang,     // POST /generate.
   kTokens,     // vLLM's POST /inference/v1/generate.
   kEmbedding,  // POST /v1/embeddings.
+  kResponses,  // POST /v1/responses.
 };
 BodyForm form_of(std::string_view path);
+openai::ApiKind kind_of(std::string_view path);
 
 // The members of such a body that the router reads, and those that it writes or removes itself.
 struct RouterMembers {

@@ -40,20 +40,6 @@ Duration timeout_of(const net::HttpRequest& request) {
   return milliseconds > 0 ? std::chrono::milliseconds(milliseconds) : kForever;
 }
 
-openai::ApiKind kind_of(std::string_view path) {
-  switch (form_of(path)) {
-    case BodyForm::kSglang:
-      return openai::ApiKind::kSglang;
-    case BodyForm::kTokens:
-      return openai::ApiKind::kTokens;
-    case BodyForm::kEmbedding:
-      return openai::ApiKind::kEmbedding;
-    case BodyForm::kOpenai:
-      break;
-  }
-  return path == "/v1/chat/completions" ? openai::ApiKind::kChat : openai::ApiKind::kCompletion;
-}
-
 std::string header_lines(const Admission::Headers& headers) {
   std::string lines;
   for (const auto& [name, value] : headers) {

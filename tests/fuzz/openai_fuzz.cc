@@ -17,7 +17,7 @@ using namespace pdjob;
 namespace {
 
 void check_request(const openai::ApiRequest& request) {
-  const bool chat = request.kind == openai::ApiKind::kChat;
+  const bool chat = openai::is_chat(request.kind);
   PDJOB_CHECK(request.messages.empty() != chat);
   PDJOB_CHECK(chat || request.prompts.empty() != request.token_prompts.empty());
   PDJOB_CHECK(request.choices >= 1 && request.choices <= limits::kChoicesMax);
@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
   for (const auto kind :
        {openai::ApiKind::kChat, openai::ApiKind::kCompletion, openai::ApiKind::kSglang,
-        openai::ApiKind::kTokens, openai::ApiKind::kEmbedding}) {
+        openai::ApiKind::kTokens, openai::ApiKind::kEmbedding, openai::ApiKind::kResponses}) {
     const auto parsed = openai::parse_api_request(kind, body);
     if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
       PDJOB_CHECK(error->status == 400 && !error->message.empty());

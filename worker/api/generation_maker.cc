@@ -67,7 +67,7 @@ const char* prompt_field(const openai::ApiRequest& request) {
   if (request.kind == openai::ApiKind::kTokens) {
     return "token_ids";
   }
-  if (request.kind == openai::ApiKind::kEmbedding) {
+  if (request.kind == openai::ApiKind::kEmbedding || request.kind == openai::ApiKind::kResponses) {
     return "input";
   }
   return "prompt";
@@ -78,6 +78,8 @@ const char* limit_field(const openai::ApiRequest& request) {
       return "sampling_params.max_new_tokens";
     case openai::ApiKind::kTokens:
       return "sampling_params.max_tokens";
+    case openai::ApiKind::kResponses:
+      return "max_output_tokens";
     default:
       return "max_tokens";
   }
@@ -89,9 +91,7 @@ const char* prompt_ids_field(const openai::ApiRequest& request) {
 }  // namespace
 
 size_t GenerationMaker::prompts(const openai::ApiRequest& request) {
-  return request.kind == openai::ApiKind::kChat
-             ? 1
-             : request.prompts.size() + request.token_prompts.size();
+  return openai::is_chat(request.kind) ? 1 : request.prompts.size() + request.token_prompts.size();
 }
 
 std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest& request) const {
@@ -135,7 +135,7 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
   }
   if (chat_bytes > text_bytes_max()) {
     return too_long("the messages and tools have " + std::to_string(chat_bytes) + " bytes",
-                    "messages");
+                    prompt_field(request));
   }
   const bool repeats = request.echo || request.return_token_ids;
   if (repeats && (bytes_all + chat_bytes) * request.choices > limits::kRepeatedPromptBytesMax) {
@@ -362,12 +362,12 @@ std::string GenerationMaker::text_of(const std::vector<Token>& prompt, bool rend
 std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
     openai::ApiRequest& request, size_t index) const {
   std::variant<std::vector<Token>, openai::ApiError> prompt;
-  if (request.kind == openai::ApiKind::kChat) {
+  if (openai::is_chat(request.kind)) {
     const auto text = render({request.messages, request.tools, request.chat_template});
     if (!text) {
-      return openai::invalid_request(text.error().message, "messages");
+      return openai::invalid_request(text.error().message, prompt_field(request));
     }
-    prompt = tokenize_to_fit(*text, "messages");
+    prompt = tokenize_to_fit(*text, prompt_field(request));
   } else if (index < request.token_prompts.size()) {
     prompt = std::exchange(request.token_prompts[index], {});
   } else {

@@ -104,6 +104,10 @@ std::span<const OpenaiApi::Route> OpenaiApi::route_table() {
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_generate(i, openai::ApiKind::kChat, r);
        }},
+      {"/v1/responses", "POST",
+       [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
+         api.on_generate(i, openai::ApiKind::kResponses, r);
+       }},
       {"/generate", "POST",
        [](OpenaiApi& api, net::ExchangeId i, net::HttpRequest& r) {
          api.on_generate(i, openai::ApiKind::kSglang, r);
@@ -653,6 +657,7 @@ bool OpenaiApi::send_part(Exchange& exchange, uint32_t index, bool known) {
 
 void OpenaiApi::finish(Exchange& exchange) {
   buffer_.clear();
+  exchange.usage.ended = loop_->unix_seconds();
   if (exchange.stream) {
     begin_stream(exchange);
     exchange.writer->append_end(buffer_, exchange.usage);
@@ -743,7 +748,7 @@ void OpenaiApi::take_output(const RequestFailed& output) {
     // complete answer. A stream that may continue at another worker gets no error event.
     buffer_.clear();
     if (!exchange.tells) {
-      openai::append_error_event(buffer_, error);
+      exchange.writer->append_error(buffer_, error);
       server_->write(exchange.http, buffer_);
     }
     server_->abort(exchange.http);

@@ -11,6 +11,16 @@ namespace {
 
 constexpr size_t kIdDigits = 24;
 
+// Where the request has the parameters of its tool number `index`, for errors.
+std::string parameters_field(const openai::ApiRequest& request, size_t index) {
+  const std::string number = "[" + std::to_string(index) + "]";
+  if (request.legacy_functions) {
+    return "functions" + number + ".parameters";
+  }
+  const bool flat = request.kind == openai::ApiKind::kResponses;
+  return "tools" + number + (flat ? ".parameters" : ".function.parameters");
+}
+
 std::string tool_structure(openai::ApiRequest& request) {
   engine::ToolCallRules rules{.must = request.must_call_tool,
                               .several = request.parallel_tool_calls};
@@ -18,10 +28,7 @@ std::string tool_structure(openai::ApiRequest& request) {
   for (size_t index = 0; index < request.tools.size(); ++index) {
     const openai::ApiTool& tool = request.tools[index];
     if (callable.empty() || std::ranges::find(callable, index) != callable.end()) {
-      const std::string number = "[" + std::to_string(index) + "]";
-      rules.tools.push_back({.place = request.legacy_functions
-                                          ? "functions" + number + ".parameters"
-                                          : "tools" + number + ".function.parameters",
+      rules.tools.push_back({.place = parameters_field(request, index),
                              .name = tool.name,
                              .parameters = tool.parameters,
                              .exact = tool.strict});

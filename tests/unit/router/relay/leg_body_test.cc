@@ -152,8 +152,8 @@ TEST(RequestBody, KnowsASglangRequestThatScoresItsPrompt) {
 }
 
 TEST(RequestBody, EachFormHasAllThatIsAskedOfIt) {
-  for (const BodyForm form :
-       {BodyForm::kOpenai, BodyForm::kSglang, BodyForm::kTokens, BodyForm::kEmbedding}) {
+  for (const BodyForm form : {BodyForm::kOpenai, BodyForm::kSglang, BodyForm::kTokens,
+                              BodyForm::kEmbedding, BodyForm::kResponses}) {
     const auto scanned = RequestBody::scan(R"({"model":"m","stream":true,"echo":true})", form);
     const auto& body = std::get<RequestBody>(scanned);
     EXPECT_EQ(body.prompt_only(), form == BodyForm::kEmbedding);
@@ -302,6 +302,26 @@ TEST(TokensBody, HasItsLimitsInItsSamplingParamsAndSoHaveItsLegs) {
   EXPECT_EQ(std::get<RequestBody>(RequestBody::scan(R"({"token_ids":[1]})", BodyForm::kTokens))
                 .prefill_leg({.kv_transfer_params = "{}"}),
             R"({"token_ids":[1],"sampling_params":{"max_tokens":1},"kv_transfer_params":{}})");
+}
+
+TEST(ResponsesBody, IsOnePromptWithALimitOfItsOwn) {
+  auto scan = RequestBody::scan(
+      R"({"model":"m","input":["a","b"],"instructions":"i","max_output_tokens":32,"stream":true,"user":"u"})",
+      BodyForm::kResponses);
+  const auto& body = std::get<RequestBody>(scan);
+  EXPECT_EQ(body.model(), "m");
+  EXPECT_EQ(body.output_tokens(), 32U);
+  EXPECT_FALSE(body.several_prompts());
+  EXPECT_EQ(body.prompt(), R"(["a","b"])");
+  EXPECT_EQ(body.user(), R"("u")");
+  EXPECT_EQ(body.shape(), "instructions\"i\"\n");
+  EXPECT_TRUE(body.stream() && body.resumable());
+  EXPECT_FALSE(body.prompt_only());
+  EXPECT_EQ(
+      body.prefill_leg({.kv_transfer_params = "{}"}),
+      R"({"model":"m","input":["a","b"],"instructions":"i","max_output_tokens":1,"stream":false,"user":"u","store":false,"kv_transfer_params":{}})");
+  EXPECT_TRUE(std::holds_alternative<openai::ApiError>(
+      RequestBody::scan(R"({"input":"a","max_output_tokens":"x"})", BodyForm::kResponses)));
 }
 
 TEST(RequestBodyShape, IsWhatElseMakesAPromptsTokens) {

@@ -1,8 +1,12 @@
-// Replies in the form of SGLang's own POST /generate (sglang 0.5.23): one object, or a list of them
-// for several choices. Streams are cumulative: each event of a choice has all its output so far.
+// SGLang's own POST /generate (sglang 0.5.23): its body, and its reply.
 //
-// A choice's output_ids have its end token or stop token, and so do its logprobs. Logprobs are
-// [logprob, token, text or null], written as doubles: they read back as the same float.
+// A request takes `input_ids` or `text`, and sampling_params. Unknown fields are ignored, as SGLang
+// does. A field that pdjob lacks is refused where its value would change the reply.
+//
+// A reply is one object, or a list of them for several choices. Streams are cumulative: each event
+// of a choice has all its output so far. A choice's output_ids have its end token or stop token,
+// and so do its logprobs. Logprobs are [logprob, token, text or null], written as doubles: they
+// read back as the same float.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +16,14 @@
 #include <string_view>
 #include <vector>
 
+#include "openai/openai.h"
+#include "openai/openai_fields.h"
 #include "openai/openai_reply.h"
 
 namespace pdjob::openai {
+
+// Reads all fields but those of the hand-over, which all forms share. Pure.
+void read_sglang_request(const Fields& fields, ApiRequest& request);
 
 // Keeps the rendered output of each choice, so that an event copies bytes, and renders only what is
 // new. Value.
