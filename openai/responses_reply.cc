@@ -132,7 +132,7 @@ void ResponsesReplyWriter::note_logprobs(const ReplyPart& part) {
   for (const GeneratedToken& token : part.tokens) {
     logprobs_ += logprobs_.empty() ? "" : ",";
     JsonWriter json(logprobs_);
-    names_.append_logprobs(json, token);
+    names_.append_logprobs(json, token, token.top);
   }
 }
 

@@ -28,6 +28,7 @@ constexpr std::string_view kIdleIncludes[] = {
     "reasoning.encrypted_content",   "web_search_call.action.sources",
     "web_search_call.results"};
 constexpr size_t kShortBytesMax = 512;
+constexpr size_t kFormatDescriptionBytesMax = 4096;
 
 // --- The conversation
 
@@ -199,9 +200,10 @@ std::string read_format(const Fields& text, SamplingParams& sampling) {
     read_schema(*format, "schema", sampling);
     append_or_null(json, "name", short_text(*format, "name", limits::kToolNameBytesMax));
     append_or_null(json, "description",
-                   short_text(*format, "description", limits::kToolDescriptionBytesMax));
+                   short_text(*format, "description", kFormatDescriptionBytesMax));
     const auto schema = format->find("schema");
-    json.key("schema").raw(schema ? simdjson::minify(*schema) : "null");
+    const std::string repeated = schema ? simdjson::minify(*schema) : "null";
+    json.key("schema").raw(repeated.size() <= kRepeatedBytesMax ? repeated : "{}");
     json.key("strict").boolean(sampling.schema_exact);
   } else if (type != "text") {
     format->wrong("type", "must be one of text, json_object, json_schema, got " + excerpt(type));

@@ -175,14 +175,16 @@ TEST(ResponsesRequest, ToolsAreFlat) {
   EXPECT_EQ(
       settings_of(request)["tools"],
       json::parse(
-          R"([{"type":"function","name":"f","description":null,"parameters":{"type":"object"},"strict":true},
+          R"([{"type":"function","name":"f","description":null,"parameters":{"type":"object"},"strict":false},
               {"type":"function","name":"g","description":"d","parameters":null,"strict":false}])"));
   EXPECT_TRUE(with(tools + R"(,"tool_choice":"none")").tools.empty());
   EXPECT_EQ(refusal_with(R"("tools":[{"type":"web_search"}])"),
             R"(tools[0].type: must be "function", the only kind of tool here, got "web_search")");
-  EXPECT_EQ(
-      refusal_with(tools + R"(,"tool_choice":{"type":"allowed_tools","mode":"auto"})"),
-      R"(tool_choice.type: must be "function", the only kind of tool here, got "allowed_tools")");
+  const std::string allowed =
+      R"({"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"g"}]})";
+  const ApiRequest some = with(tools + R"(,"tool_choice":)" + allowed);
+  EXPECT_EQ(some.callable_tools, std::vector<size_t>{1});
+  EXPECT_EQ(settings_of(some)["tool_choice"], json::parse(allowed));
   EXPECT_EQ(refusal_with(R"("tools":[{"type":"function","function":{"name":"f"}}])").substr(0, 13),
             "tools[0].name");
 }
