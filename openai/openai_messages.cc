@@ -91,8 +91,7 @@ Content content_of(const Fields& message, const char* name, const std::string& r
   dom::array parts;
   if (content->get(parts) != simdjson::SUCCESS) {
     if (!content->is_string()) {
-      must_be(message.problem(), message.param(name), "a string or a list of text parts",
-              *content);
+      must_be(message.problem(), message.param(name), "a string or a list of text parts", *content);
     }
     std::string text;
     read_text(message.problem(), message.param(name), *content, text);

@@ -1,10 +1,9 @@
-#include "openai/sglang.h"
-
 #include <simdjson.h>
 
 #include "common/limits.h"
 #include "openai/openai_prompt.h"
 #include "openai/openai_sampling.h"
+#include "openai/sglang.h"
 #include "openai/structure_fields.h"
 
 namespace pdjob::openai {

@@ -77,10 +77,12 @@ TEST(ResponsesRequest, CallsBelongToTheMessageBeforeThem) {
     {"type":"function_call_output","call_id":"2","output":[{"type":"input_text","text":"v"}]})";
   const std::string user = R"({"role":"user","content":"q"},)";
   EXPECT_EQ(chat_of(parsed(R"({"input":[)" + user + call + again + outputs + "]}")),
-            "user: q; assistant: [f(x) as 1][g(y) as 2]; tool: u for 1; tool: v for 2");
+            "user: q; assistant: [f({\"arguments\":\"x\"}) as 1][g({\"arguments\":\"y\"}) as 2]; "
+            "tool: u for 1; tool: v for 2");
   const std::string text = R"({"role":"assistant","content":"Wait."},)";
-  EXPECT_EQ(chat_of(parsed(R"({"input":[)" + user + text + call + outputs + "]}")),
-            "user: q; assistant: Wait.[f(x) as 1]; tool: u for 1; tool: v for 2");
+  EXPECT_EQ(
+      chat_of(parsed(R"({"input":[)" + user + text + call + outputs + "]}")),
+      "user: q; assistant: Wait.[f({\"arguments\":\"x\"}) as 1]; tool: u for 1; tool: v for 2");
 }
 
 TEST(ResponsesRequest, EarlierReasoningIsLeftOut) {
