@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 import { zodFunction, zodResponseFormat, zodResponsesFunction, zodTextFormat } from 'openai/helpers/zod';
+import { z } from 'zod';
 import { Person, Time, Visit, Weather, base, model, question, tokens } from './shapes.mjs';
 
 const client = new OpenAI({ baseURL: base, apiKey: 'none', maxRetries: 0, timeout: 120_000 });
@@ -41,6 +42,12 @@ export async function parseReturnsShapesOfZod() {
   }
 }
 
+export async function parseReturnsAMultiple() {
+  const shape = z.object({ score: z.int().multipleOf(5) });
+  const reply = await client.chat.completions.parse({ ...chat, max_tokens: tokens, response_format: zodResponseFormat(shape, 'score') });
+  shape.parse(reply.choices[0].message.parsed);
+}
+
 export async function theStreamHelperParses() {
   const stream = client.chat.completions.stream({ ...chat, max_tokens: tokens, response_format: zodResponseFormat(Person, 'person') });
   Person.parse((await stream.finalChatCompletion()).choices[0].message.parsed);
@@ -52,7 +59,8 @@ export async function aToolIsCalledAndItsResultGoesBack() {
   assert.equal(reason, 'tool_calls');
   for (const call of message.tool_calls) ({ get_weather: Weather, get_time: Time })[call.function.name].parse(call.function.parsed_arguments);
   const results = message.tool_calls.map((call) => ({ role: 'tool', tool_call_id: call.id, content: '14 degrees' }));
-  const answer = await client.chat.completions.create({ ...chat, messages: [...messages, message, ...results], tools: tools(), tool_choice: 'none', max_tokens: 8 });
+  const history = [...messages, message, ...results];
+  const answer = await client.chat.completions.create({ ...chat, messages: history, tools: tools(), tool_choice: 'none', max_tokens: 8 });
   assert.ok(!answer.choices[0].message.tool_calls && ended.includes(answer.choices[0].finish_reason));
 }
 

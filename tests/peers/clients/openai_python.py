@@ -11,7 +11,8 @@ RESPONSE = {"model": MODEL, "input": QUESTION[0]["content"], "temperature": 0}
 TOOLS = [openai.pydantic_function_tool(GetWeather), openai.pydantic_function_tool(GetTime)]
 # Otherwise the model would call on and on.
 CALL = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": TOKENS}
-RESPONSES_CALL = {"tools": [{"type": "function", **tool["function"]} for tool in TOOLS], "tool_choice": "required", "parallel_tool_calls": False}
+RESPONSES_TOOLS = [openai.pydantic_responses_function_tool(GetWeather), openai.pydantic_responses_function_tool(GetTime)]
+RESPONSES_CALL = {"tools": RESPONSES_TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
 NAMED = {"type": "function", "function": {"name": "GetWeather"}}
 
 

@@ -50,7 +50,7 @@ class Visit(pydantic.BaseModel):
     at: datetime.datetime
     fee: float = pydantic.Field(ge=0, le=1000)
     who: Address | Mood
-    note: typing.Optional[typing.Literal["late", "early"]] = None
+    note: typing.Literal["late", "early"] | None = None
 
 
 class GetWeather(pydantic.BaseModel):

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { Output, generateObject, generateText, hasToolCall, stepCountIs, streamObject, streamText, tool } from 'ai';
+import { z } from 'zod';
 import { Person, Time, Visit, Weather, base, closing, ending, model, opening, question, tokens, variant } from './shapes.mjs';
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
@@ -78,6 +79,11 @@ export async function generateObjectGivesShapesOfZod() {
   }
 }
 
+export async function generateObjectGivesATextWithABeginningAndAnEnd() {
+  const schema = z.object({ file: z.string().startsWith('a').endsWith('.md').max(12) });
+  schema.parse((await generateObject({ ...ask(), schema })).object);
+}
+
 export async function generateObjectGivesAListAndAChoice() {
   const list = await generateObject({ ...ask({ logit_bias: ending }), output: 'array', schema: Time });
   list.object.forEach((one) => Time.parse(one));
@@ -131,7 +137,8 @@ export async function aStreamGoesOnAfterATool() {
 }
 
 export async function aNamedToolIsCalled() {
-  const told = await generateText({ ...ask(oneCall), tools: weatherAndTime(), toolChoice: { type: 'tool', toolName: 'get_weather' }, stopWhen: hasToolCall('get_weather') });
+  const toolChoice = { type: 'tool', toolName: 'get_weather' };
+  const told = await generateText({ ...ask(oneCall), tools: weatherAndTime(), toolChoice, stopWhen: hasToolCall('get_weather') });
   checkCalls(told.toolCalls);
   assert.ok(told.toolCalls.every((call) => call.toolName === 'get_weather'));
 }
