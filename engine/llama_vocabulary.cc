@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <optional>
+#include <vector>
 
 #include <chat.h>
 #include <llama.h>
@@ -121,7 +123,8 @@ std::string LlamaVocabulary::render(std::span<const ChatMessage> messages,
   return common_chat_templates_apply(templates_.get(), inputs).prompt;
 }
 
-// Compares prompts of conversations that have all that a message may have, beside calls.
+// Compares prompts of conversations that have all that a message may have, beside calls. An
+// analysis that fails has nothing to add: the library cannot analyse each template.
 LlamaVocabulary::Path LlamaVocabulary::find_out_path() const {
   const ChatMessage question = {.role = "user", .content = "pdjob_question"};
   const std::vector<std::vector<ChatMessage>> chats = {
@@ -132,15 +135,17 @@ LlamaVocabulary::Path LlamaVocabulary::find_out_path() const {
        {.role = "assistant", .content = "pdjob_answer", .reasoning = "pdjob_thought"},
        question},
   };
-  const auto prompt_of = [this](const std::vector<ChatMessage>& chat, Path path) {
+  const auto prompt_of = [this](const std::vector<ChatMessage>& chat,
+                                Path path) -> std::optional<std::string> {
     try {
       return render(chat, {}, {}, path);
-    } catch (const std::exception& thrown) {
-      return std::string("refused: ") + thrown.what();
+    } catch (const std::exception&) {
+      return std::nullopt;
     }
   };
   const bool same = std::ranges::all_of(chats, [&](const std::vector<ChatMessage>& chat) {
-    return prompt_of(chat, Path::kTemplate) == prompt_of(chat, Path::kAnalysis);
+    const auto analysed = prompt_of(chat, Path::kAnalysis);
+    return !analysed || analysed == prompt_of(chat, Path::kTemplate);
   });
   return same ? Path::kTemplate : Path::kAnalysis;
 }

@@ -125,7 +125,7 @@ def test_pages_of_allowed_origins_may_call(job):
         assert reply.headers.get_list("access-control-allow-origin") == [PAGE], status
         assert "x-request-id" in reply.headers["access-control-expose-headers"]
     other = httpx.options(job.url + "/v1/chat/completions", headers={**question, "Origin": "https://evil.example"}, timeout=30)
-    assert other.status_code == 405 and "access-control-allow-origin" not in other.headers
+    assert other.status_code == 403 and "access-control-allow-origin" not in other.headers
 
 
 def test_streams_name_their_charset_and_pass_proxies(job):

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -500,15 +501,27 @@ TEST_F(AsyncApiTest, ADrainLeavesWhatIsAboutToRunToTheNextRouter) {
   config.async.in_flight_max = 2;
   serve();
   join();
-  submit();
-  submit();
-  const std::string last = submit();
-  ASSERT_TRUE(turn_until(loop, [&] { return finish.size() == 2; }));
-  finish[0]();
-  // Runs turn by turn: at the end the last request is being read, behind the first one's answer.
-  while (api->relay().core().requests_alive() == 2) {
-    loop.call_at(loop.now(), [this] { loop.stop(); });
-    loop.run();
+  std::string last;
+  const auto alive = [this] { return api->relay().core().requests_alive(); };
+  // Runs turn by turn: at the end the last request is being read, behind the first one's answer. On
+  // a busy machine one turn may see both, and it begins again.
+  for (int tries = 0; alive() != 1; ++tries) {
+    ASSERT_LT(tries, 50);
+    for (const auto& answer : finish) {
+      answer();
+    }
+    ASSERT_TRUE(turn_until(loop, [&] { return alive() == 0; }));
+    finish.clear();
+    worker.asked = 0;
+    submit();
+    submit();
+    last = submit();
+    ASSERT_TRUE(turn_until(loop, [&] { return finish.size() == 2; }));
+    std::exchange(finish[0], [] {})();
+    while (alive() == 2 && worker.asked == 2) {
+      loop.call_at(loop.now(), [this] { loop.stop(); });
+      loop.run();
+    }
   }
   api->drain();
   ASSERT_TRUE(turn_until(loop, [&] { return status(last) != R"("in_progress")"; }));
