@@ -342,9 +342,9 @@ std::vector<const char*> samples_of(ApiKind kind) {
   }
   return {sample_of(kind),
           R"({"messages":[{"role":"user","content":"a"}],"tools":[{"function":{"name":"f"}}],
-        "tool_choice":{"function":{"name":"f"}}})",
+        "tool_choice":{"function":{"name":"f"}},"presence_penalty":1})",
           R"({"messages":[{"role":"user","content":"a"}],"functions":[{"name":"f"}],
-        "function_call":{"name":"f"}})"};
+        "function_call":{"name":"f"},"presence_penalty":1})"};
 }
 
 }  // namespace

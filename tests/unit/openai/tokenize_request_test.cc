@@ -47,7 +47,7 @@ TEST(DetokenizeRequest, IsAListOfTokens) {
     const auto* error = std::get_if<ApiError>(&tokens);
     return error == nullptr ? "none" : error->param;
   };
-  EXPECT_EQ(std::get<0>(parse_detokenize_request(R"({"tokens":[1,2]})", 3)),
+  EXPECT_EQ(std::get<0>(parse_detokenize_request(R"({"tokens":[1,2]})", 3)).tokens,
             (std::vector<Token>{1, 2}));
   EXPECT_EQ(wrong("{}"), "tokens");
   EXPECT_EQ(wrong(R"({"tokens":[1,2,3,4]})"), "tokens");
