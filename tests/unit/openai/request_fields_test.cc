@@ -85,15 +85,17 @@ std::vector<Field> all_fields() {
   for (const Json& list : Json::parse(file)) {
     const std::string path = list.at("route");
     const Route& route = routes().at(path);
+    std::string source = list.at("source").get<std::string>() + " ";
+    source.append(list.at("version").get<std::string>()).append(" ").append(path).append(": ");
     const auto add = [&](const std::string& name, const Json& value, bool required) {
       Field& field = fields.emplace_back();
-      field = {.source = list.at("source").get<std::string>() + " " +
-                         list.at("version").get<std::string>() + " " + path + ": " + name,
+      field = {.source = source,
                .route = &route,
                .inside = list.value("inside", ""),
                .name = name,
                .value = value,
                .required = required};
+      field.source += name;
       const auto found = std::ranges::find(route.known, field.param(), &KnownField::name);
       field.known = found == route.known.end() ? nullptr : &*found;
     };

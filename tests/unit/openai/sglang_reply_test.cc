@@ -1,3 +1,5 @@
+#include "openai/sglang.h"
+
 #include <cmath>
 #include <limits>
 #include <string>
@@ -5,8 +7,6 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include "openai/sglang.h"
 
 namespace pdjob::openai {
 namespace {
