@@ -107,6 +107,7 @@ void read_length(const Fields& fields, ApiRequest& request) {
 void read_reply_form(const Fields& fields, ApiRequest& request) {
   fields.boolean("stream", request.stream);
   fields.boolean("return_token_ids", request.return_token_ids);
+  fields.boolean("return_weight_versions", request.return_weight_versions);
   fields.boolean("return_tokens_as_token_ids", request.tokens_as_ids);
   read_salt(fields, request);
   fields.boolean("echo", request.echo);

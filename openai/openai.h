@@ -136,7 +136,8 @@ struct ApiRequest {
   bool include_usage = false;
   bool continuous_usage = false;
   bool return_token_ids = false;
-  bool prompts_listed = false;  // The prompts came as a list, even if it has one.
+  bool return_weight_versions = false;  // Without token ids, which have them anyway.
+  bool prompts_listed = false;          // The prompts came as a list, even if it has one.
   // Only for kSglang and kTokens: names of its prompts, one for each, or none.
   std::vector<std::string> rids;
   bool text_in_logprobs = false;  // Only for kSglang.

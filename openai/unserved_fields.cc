@@ -40,7 +40,6 @@ constexpr Refused kRefused[] = {
     {"repetition_detection"},
     {"return_prompt_text"},
     {"return_token_offsets"},
-    {"return_weight_versions", {}, "is not supported: use return_token_ids"},
     {"thinking_token_budget"},
     {"truncate_prompt_tokens"},
     {"use_beam_search"},
