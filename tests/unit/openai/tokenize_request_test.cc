@@ -49,6 +49,11 @@ TEST(DetokenizeRequest, IsAListOfTokens) {
   };
   EXPECT_EQ(std::get<0>(parse_detokenize_request(R"({"tokens":[1,2]})", 3)).tokens,
             (std::vector<Token>{1, 2}));
+  for (const bool skips : {false, true}) {
+    const std::string body =
+        std::string(R"({"tokens":[1],"skip_special_tokens":)") + (skips ? "true}" : "false}");
+    EXPECT_EQ(std::get<0>(parse_detokenize_request(body, 3)).skip_special_tokens, skips);
+  }
   EXPECT_EQ(wrong("{}"), "tokens");
   EXPECT_EQ(wrong(R"({"tokens":[1,2,3,4]})"), "tokens");
   EXPECT_EQ(wrong(R"({"tokens":[1,-2]})"), "tokens[1]");
