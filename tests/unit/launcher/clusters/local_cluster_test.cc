@@ -154,7 +154,7 @@ TEST_F(LocalClusterTest, AChildSeesTheGpuOfItsOrderAlone) {
 TEST_F(LocalClusterTest, ADeathByASignalIsTold) {
   LocalCluster cluster(loop_, script("exec sleep 1000"));
   spawn(cluster, order(1));
-  cluster.signal({1}, Signal::kKill);
+  cluster.signal("local", {1}, Signal::kKill);
   loop_.run();
   EXPECT_EQ(how(), "signal 9 (Killed)");
 }
@@ -165,13 +165,13 @@ TEST_F(LocalClusterTest, ALookAtAStoppedChildSaysSo) {
   const Instant deadline = real_now() + seconds(20);
   VitalSigns signs;
   while (!signs.stopped && real_now() < deadline) {
-    cluster.look_at({1});
+    cluster.look_at("local", {1});
     loop_.run();
     signs = std::get<ProcessSeen>(events_.last).signs;
   }
   EXPECT_TRUE(signs.stopped && signs.asleep);
-  cluster.look_at({2});  // Unknown: nobody answers.
-  cluster.signal({1}, Signal::kKill);
+  cluster.look_at("local", {2});  // Unknown: nobody answers.
+  cluster.signal("local", {1}, Signal::kKill);
   loop_.run();
   EXPECT_EQ(how(), "signal 9 (Killed)");
 }
@@ -182,7 +182,7 @@ TEST_F(LocalClusterTest, TermReachesWhatTheChildStartedToo) {
   wait_for_log("started");
   const int grandchild = std::stoi(log().substr(log().find("grandchild ") + 11));
   ASSERT_GT(grandchild, 1);
-  cluster.signal({1}, Signal::kTerminate);
+  cluster.signal("local", {1}, Signal::kTerminate);
   loop_.run();
   for (int i = 0; i < 500 && kill(grandchild, 0) == 0; ++i) {
     std::this_thread::sleep_for(milliseconds(10));

@@ -32,8 +32,12 @@ class AgentsDouble final : public Cluster {
   void open_door(const Door& door) override { asked_.push_back("open " + door.name); }
   void close_door(const std::string& name) override { asked_.push_back("close " + name); }
   void spawn(const SpawnOrder& order) override { asked_.push_back("spawn " + order.spec.name); }
-  void signal(Incarnation, Signal) override { asked_.push_back("signal"); }
-  void look_at(Incarnation) override { asked_.push_back("look"); }
+  void signal(const std::string& node, Incarnation, Signal) override {
+    asked_.push_back("signal on " + node);
+  }
+  void look_at(const std::string& node, Incarnation) override {
+    asked_.push_back("look on " + node);
+  }
   void read_log(const LogQuestion& question) override {
     asked_.push_back("log of " + question.process);
   }
@@ -126,10 +130,10 @@ TEST_F(RayClusterTest, EverythingElseGoesToTheAgentsAndTheirEventsToTheJob) {
   SpawnOrder order;
   order.spec.name = "w";
   cluster->spawn(order);
-  cluster->signal({1}, Signal::kKill);
+  cluster->signal("a/0", {1}, Signal::kKill);
   cluster->read_log({.process = "w"});
   EXPECT_EQ(asked,
-            (std::vector<std::string>{"open d", "close d", "spawn w", "signal", "log of w"}));
+            (std::vector<std::string>{"open d", "close d", "spawn w", "signal on a/0", "log of w"}));
   agents_end->tell(NodeJoined{{.name = "a/0"}});
   ASSERT_EQ(events.size(), 1U);
   EXPECT_TRUE(std::holds_alternative<NodeJoined>(events[0]));

@@ -26,7 +26,7 @@ TEST(ToolStructure, SaysWhichCallsTheRequestAllows) {
   EXPECT_EQ(rules.tools[1].parameters, "{2}");
 
   request.kind = openai::ApiKind::kResponses;
-  rules = engine::read_tool_calls(tool_structure(request)).value();
+  rules = engine::read_tool_calls(take_structure(request).text).value();
   EXPECT_EQ(rules.tools[1].place, "tools[1].parameters");
 
   request.parallel_tool_calls = false;
