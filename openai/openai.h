@@ -3,8 +3,9 @@
 // types (responses.h, sglang.h, tokens_request.h). Workers use
 // it to answer, the router for errors. It supports vLLM's extensions: token-id prompts,
 // return_token_ids, kv_transfer_params, top_k, min_p, repetition_penalty, ignore_eos, min_tokens,
-// stop_token_ids, guided/structured output. It ignores unknown fields, as OpenAI and vLLM do. It
-// refuses wrong types and ranges, and names the field. Pure.
+// stop_token_ids, guided/structured output. It refuses wrong types and ranges, and names the field.
+// Fields of other servers that it lacks are refused, too, or have no effect (unserved_fields.cc).
+// It ignores unknown fields, as OpenAI and vLLM do. Pure.
 #pragma once
 
 #include <cstdint>

@@ -249,7 +249,7 @@ KnownField* Fields::note(std::string_view name, std::string allowed) const {
   return &*found;
 }
 
-void Fields::unsupported(std::string_view name, const std::string& why,
+void Fields::unsupported(std::string_view name, std::string_view why,
                          std::span<const std::string_view> neutral) const {
   if (problem_.known != nullptr) {
     std::string allowed;
@@ -262,7 +262,7 @@ void Fields::unsupported(std::string_view name, const std::string& why,
   if (value && asks_for_something(*value) &&
       std::ranges::none_of(neutral,
                            [&](std::string_view json) { return is_value(*value, json); })) {
-    wrong(name, why);
+    wrong(name, std::string(why));
   }
 }
 

@@ -92,7 +92,7 @@ class Fields {
 
   // Refuses the field if it asks for something. `neutral`: values as JSON that ask for nothing,
   // too; empty ones are skipped.
-  void unsupported(std::string_view name, const std::string& why = "is not supported",
+  void unsupported(std::string_view name, std::string_view why = "is not supported",
                    std::span<const std::string_view> neutral = {}) const;
   // Notes that the field, which has been read, has no effect.
   void idle(std::string_view name) const;

@@ -1,6 +1,5 @@
 #include <array>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "openai/openai_fields.h"
@@ -303,7 +302,7 @@ constexpr Idle kIdleOfTokensParams[] = {
 void read_lists(const Fields& fields, std::span<const Refused> refused,
                 std::span<const Idle> idle) {
   for (const auto& [name, neutral, why] : refused) {
-    fields.unsupported(name, std::string(why), neutral);
+    fields.unsupported(name, why, neutral);
   }
   for (const Idle name : idle) {
     fields.idle(name);
