@@ -120,8 +120,8 @@ bool recipe_without_key(const JobConfig& config) {
   return !recipe || recipe->key_environment.empty() || !config.models.front().disaggregated();
 }
 
-Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes,
-                           PlanProbe probe, NodesOfPlan which) {
+Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes, PlanProbe probe,
+                           NodesOfPlan which) {
   PDJOB_TRY(LaunchPlan plan, make_plan(config, nodes, model_sizes(config), which));
   if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl) {
     if (const Status there = look_for_nccl(config.kvtransfer.nccl, probe); !there) {

@@ -14,12 +14,13 @@
 
 namespace pdjob::launcher {
 
-// kNo: nothing that the job file names is run. kYes: NCCL's library is opened, which runs code of it.
+// kNo: nothing that the job file names is run. kYes: NCCL's library is opened, which runs code of
+// it.
 enum class PlanProbe { kNo, kYes };
 
 // As make_plan(), with warnings of programs and files that are missing here.
-Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes,
-                           PlanProbe probe, NodesOfPlan which = NodesOfPlan::kAll);
+Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nodes, PlanProbe probe,
+                           NodesOfPlan which = NodesOfPlan::kAll);
 
 bool has_foreign_router(const JobConfig& config);
 // The job's router cannot show a key to its workers, so they need none.

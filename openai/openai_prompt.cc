@@ -154,8 +154,10 @@ void read_tool_choice(const Fields& fields, FunctionOf function_of, ApiRequest& 
     object->text("type", type);
   }
   if (type == "allowed_tools") {
-    const auto inner = object->object("allowed_tools");
-    return read_allowed_tools(inner ? *inner : *object, function_of, request);
+    const bool flat = request.kind == ApiKind::kResponses;
+    const auto allowed = flat ? object : object->object("allowed_tools");
+    return allowed ? read_allowed_tools(*allowed, function_of, request)
+                   : object->wrong("allowed_tools", "is missing");
   }
   const auto function = object ? function_of(*object) : std::nullopt;
   if (const auto place = function ? read_named_tool(*function, request) : std::nullopt) {

@@ -19,8 +19,8 @@ class JsonWriter;
 
 namespace pdjob::openai {
 
-// Tools and instructions that a reply repeats, and a schema. The first chunk of a stream has them twice, and must
-// not be larger than a router records.
+// Tools and instructions that a reply repeats, and a schema. The first chunk of a stream has them
+// twice, and must not be larger than a router records.
 inline constexpr size_t kRepeatedBytesMax = size_t{128} * 1024;
 
 void read_responses_request(const Fields& fields, ApiRequest& request);

@@ -1,9 +1,8 @@
-#include "openai/sglang.h"
-
 #include <utility>
 
 #include "common/check.h"
 #include "common/json/json_writer.h"
+#include "openai/sglang.h"
 
 namespace pdjob::openai {
 namespace {

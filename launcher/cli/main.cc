@@ -170,9 +170,10 @@ struct CommandLine {
                          "memory, gpus, labels, cluster and count (pdjob nodes --yaml writes it)")
             ->type_name("FILE");
     command
-        ->add_flag("--ask-nodes", plan.ask_nodes,
-                   "Ask the agents and Ray clusters of the job what they have, and wait for them. This "
-                   "runs what the file names: Ray's Python, and NCCL's library")
+        ->add_flag(
+            "--ask-nodes", plan.ask_nodes,
+            "Ask the agents and Ray clusters of the job what they have, and wait for them. This "
+            "runs what the file names: Ray's Python, and NCCL's library")
         ->excludes(assume);
     command->add_flag("--strict", strict, "Exit with code 3 if the plan has a warning");
     command->callback([this] { exit_code = plan_file(); });

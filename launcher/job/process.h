@@ -99,8 +99,8 @@ struct Process : ProcessRecord {
   bool killed = false;        // By us; its exit has not been reported yet.
   std::string killed_for;     // "hung"; empty: not killed, or the state says why.
   net::WorkerLoad load;
-  bool unusable = false;                           // Of a router: as HeartbeatSent has it.
-  std::vector<net::WorkerTrouble> troubles;        // The same.
+  bool unusable = false;                     // Of a router: as HeartbeatSent has it.
+  std::vector<net::WorkerTrouble> troubles;  // The same.
   bool load_told = false;  // By a heartbeat to this launcher. The totals before are not known.
   net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
   std::string last_exit;

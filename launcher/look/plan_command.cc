@@ -105,8 +105,8 @@ int show_plan(const JobConfig& config, const PlanFlags& flags) {
                  message.ends_with('\n') ? "" : "\n");
     return exit_code_of(ground.error());
   }
-  Result<LaunchPlan> plan = plan_on(config, ground->nodes,
-                                    flags.ask_nodes ? PlanProbe::kYes : PlanProbe::kNo, ground->which);
+  Result<LaunchPlan> plan = plan_on(
+      config, ground->nodes, flags.ask_nodes ? PlanProbe::kYes : PlanProbe::kNo, ground->which);
   if (!plan) {
     return refuse_job(kExitNotPlaced, plan.error());
   }

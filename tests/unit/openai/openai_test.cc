@@ -316,7 +316,8 @@ TEST(ParseTools, RefusalsNameTheField) {
   EXPECT_EQ(of(tools(tool(R"({"name":"a","strict":"yes"})"))), "tools[0].function.strict");
   EXPECT_EQ(of(tools(kTool, R"(,"tool_choice":"any")")), "tool_choice");
   EXPECT_EQ(of(tools(kTool, R"(,"tool_choice":7)")), "tool_choice");
-  EXPECT_EQ(of(tools(kTool, R"(,"tool_choice":{"type":"allowed_tools"})")), "tool_choice.mode");
+  EXPECT_EQ(of(tools(kTool, R"(,"tool_choice":{"type":"allowed_tools"})")),
+            "tool_choice.allowed_tools");
   EXPECT_EQ(of(tools(kTool, R"(,"tool_choice":)" + tool(R"({"name":"other"})"))),
             "tool_choice.function.name");
   EXPECT_EQ(of(R"("tool_choice":"required")"), "tool_choice");

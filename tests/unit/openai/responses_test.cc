@@ -71,16 +71,18 @@ TEST(ResponsesRequest, IsAChat) {
 
 TEST(ResponsesRequest, CallsBelongToTheMessageBeforeThem) {
   const std::string call = R"({"type":"function_call","id":"fc_1","call_id":"1","name":"f",
-    "arguments":"{\"x\":1}","status":"completed"},)";
-  const std::string again = R"({"type":"function_call","call_id":"2","name":"g","arguments":""},)";
+    "arguments":"x","status":"completed"},)";
+  const std::string again = R"({"type":"function_call","call_id":"2","name":"g","arguments":"y"},)";
   const std::string outputs = R"({"type":"function_call_output","call_id":"1","output":"u"},
     {"type":"function_call_output","call_id":"2","output":[{"type":"input_text","text":"v"}]})";
   const std::string user = R"({"role":"user","content":"q"},)";
   EXPECT_EQ(chat_of(parsed(R"({"input":[)" + user + call + again + outputs + "]}")),
-            "user: q; assistant: [f({\"x\":1}) as 1][g({}) as 2]; tool: u for 1; tool: v for 2");
+            "user: q; assistant: [f({\"arguments\":\"x\"}) as 1][g({\"arguments\":\"y\"}) as 2]; "
+            "tool: u for 1; tool: v for 2");
   const std::string text = R"({"role":"assistant","content":"Wait."},)";
-  EXPECT_EQ(chat_of(parsed(R"({"input":[)" + user + text + call + outputs + "]}")),
-            "user: q; assistant: Wait.[f({\"x\":1}) as 1]; tool: u for 1; tool: v for 2");
+  EXPECT_EQ(
+      chat_of(parsed(R"({"input":[)" + user + text + call + outputs + "]}")),
+      "user: q; assistant: Wait.[f({\"arguments\":\"x\"}) as 1]; tool: u for 1; tool: v for 2");
 }
 
 TEST(ResponsesRequest, EarlierReasoningIsLeftOut) {
@@ -213,7 +215,7 @@ TEST(ResponsesRequest, AReplySaysWhatHadNoEffect) {
               "metadata":{"a":"b"},"max_tool_calls":3,"prompt_cache_key":"k")"));
   EXPECT_EQ(said["store"], false);
   EXPECT_EQ(said["service_tier"], "default");
-  EXPECT_EQ(said["reasoning"]["summary"], nullptr);
+  EXPECT_EQ(said["reasoning"]["effort"], "high");
   EXPECT_EQ(said["max_tool_calls"], nullptr);
   EXPECT_EQ(said["metadata"], json::parse(R"({"a":"b"})"));
   EXPECT_EQ(said["user"], "u");

@@ -1,5 +1,3 @@
-#include "openai/sglang.h"
-
 #include <cmath>
 #include <limits>
 #include <string>
@@ -7,6 +5,8 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "openai/sglang.h"
 
 namespace pdjob::openai {
 namespace {

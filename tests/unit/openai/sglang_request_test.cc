@@ -1,11 +1,10 @@
-#include "openai/sglang.h"
-
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "common/limits.h"
+#include "openai/sglang.h"
 
 namespace pdjob::openai {
 namespace {

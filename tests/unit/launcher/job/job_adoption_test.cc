@@ -582,7 +582,7 @@ class Story {
   void end(Incarnation incarnation) {
     const auto one = running_.extract(incarnation);
     if (!one.empty() && joined_.contains(one.mapped().node)) {
-      due_.emplace_back(ProcessExited{incarnation, "signal 9 (Killed)"});
+      due_.emplace_back(ProcessExited{incarnation, "signal 9 (Killed)", false, one.mapped().node});
     }
   }
 
@@ -607,7 +607,8 @@ class Story {
     if (const auto* spawn = std::get_if<Spawn>(&effect)) {
       EXPECT_TRUE(used_.insert(spawn->incarnation).second) << "an incarnation is made once";
       if (!joined_.contains(spawn->place.node)) {
-        due_.emplace_back(SpawnFailed{spawn->incarnation, "the node is not there"});
+        due_.emplace_back(
+            SpawnFailed{spawn->incarnation, "the node is not there", spawn->place.node});
         return;
       }
       for (const auto& [incarnation, one] : running_) {
@@ -615,7 +616,7 @@ class Story {
             << spawn->name << " runs already";
       }
       running_[spawn->incarnation] = {spawn->name, spawn->place.node, spawn->engine_id};
-      due_.emplace_back(Spawned{spawn->incarnation, 7});
+      due_.emplace_back(Spawned{spawn->incarnation, 7, spawn->place.node});
     } else if (const auto* signal = std::get_if<SendSignal>(&effect)) {
       const auto found = running_.find(signal->incarnation);
       if (found != running_.end() && joined_.contains(found->second.node)) {

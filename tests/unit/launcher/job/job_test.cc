@@ -136,10 +136,11 @@ class World {
                                                  .load = {.standstill_ms = whole(still)}}});
   }
   void exit_process(const std::string& name, const std::string& how = "signal 9 (Killed)") {
-    tell(ProcessExited{process(name).incarnation, how});
+    tell(ProcessExited{process(name).incarnation, how, false, process(name).place.node});
   }
   void crash_process(const std::string& name) {
-    tell(ProcessExited{process(name).incarnation, "signal 11 (Segmentation fault)", true});
+    tell(ProcessExited{process(name).incarnation, "signal 11 (Segmentation fault)", true,
+                       process(name).place.node});
   }
   // Returns the last cause that routers were told for this worker.
   std::optional<net::LossCause> cause_told(const std::string& engine_id) const {
@@ -154,7 +155,8 @@ class World {
   void start() {
     tell(Started{});
     for (const Process& each : job.processes()) {
-      tell(Spawned{each.incarnation, 100 + static_cast<int64_t>(each.incarnation.value)});
+      tell(Spawned{each.incarnation, 100 + static_cast<int64_t>(each.incarnation.value),
+                   each.place.node});
     }
   }
   void register_all() {
@@ -722,7 +724,7 @@ TEST(Job, AProcessThatNeverBecomesReadyFailsTheJob) {
   world.pass(milliseconds(500));
   world.effects.clear();
   world.exit_process("decode-0", "exit code 1");
-  EXPECT_EQ(world.all<SendSignal>().size(), 2U);  // The job kills the two others.
+  EXPECT_EQ(world.all<SendSignal>().size(), 3U);  // The job kills the two others, too.
   EXPECT_EQ(world.job.state(), JobState::kDraining);
   world.exit_process("router-0");
   world.exit_process("prefill-0");
@@ -1628,7 +1630,7 @@ TEST(Job, AnExitToldAfterItsNodeWasLostCountsOnce) {
   world.make_ready();
   const Incarnation lost = world.process("prefill-0").incarnation;
   world.tell(NodeLost{"a", "no answer"});
-  world.tell(ProcessExited{lost, "signal 9 (Killed)"});
+  world.tell(ProcessExited{lost, "signal 9 (Killed)", false, "a"});
   EXPECT_EQ(world.process("prefill-0").last_exit, "node a is lost: no answer");
 }
 

@@ -22,7 +22,7 @@ TEST(Crowding, SaysWhatMoreWorkersDoToANodeBeforeTheyCome) {
             Texts{"node local has 2 cores for 4 engine threads: expect them to slow each other"});
   EXPECT_EQ(crowding_after(placement, {{worker, 63}}),
             (Texts{"node local has 2 cores for 64 engine threads: expect them to slow each other",
-                   "node local lacks 60.0 GiB of memory: expect processes to be killed"}));
+                   "node local lacks 61440 MiB of memory: expect processes to be killed"}));
 }
 
 TEST(Crowding, DoesNotRepeatWhatIsSoAlready) {

@@ -132,8 +132,8 @@ TEST_F(RayClusterTest, EverythingElseGoesToTheAgentsAndTheirEventsToTheJob) {
   cluster->spawn(order);
   cluster->signal("a/0", {1}, Signal::kKill);
   cluster->read_log({.process = "w"});
-  EXPECT_EQ(asked,
-            (std::vector<std::string>{"open d", "close d", "spawn w", "signal on a/0", "log of w"}));
+  EXPECT_EQ(asked, (std::vector<std::string>{"open d", "close d", "spawn w", "signal on a/0",
+                                             "log of w"}));
   agents_end->tell(NodeJoined{{.name = "a/0"}});
   ASSERT_EQ(events.size(), 1U);
   EXPECT_TRUE(std::holds_alternative<NodeJoined>(events[0]));

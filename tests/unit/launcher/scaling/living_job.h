@@ -44,7 +44,7 @@ class LivingJob {
   template <class Any>
   void answer(const Any& /*effect*/, std::deque<Event>& /*events*/) {}
   void answer(const Spawn& spawn, std::deque<Event>& events) {
-    events.emplace_back(Spawned{spawn.incarnation, 100});
+    events.emplace_back(Spawned{spawn.incarnation, 100, spawn.place.node});
     if (registers) {
       events.emplace_back(MessageArrived{
           spawn.name, net::Registered{.worker = {.engine_id = spawn.engine_id, .port = 1}}});
@@ -54,7 +54,7 @@ class LivingJob {
     events.emplace_back(ProbeSucceeded{.probe = probe.probe, .kv_bytes = 1});
   }
   void answer(const SendSignal& signal, std::deque<Event>& events) {
-    events.emplace_back(ProcessExited{signal.incarnation, "signal"});
+    events.emplace_back(ProcessExited{signal.incarnation, "signal", false, signal.node});
   }
   void answer(const Send& send, std::deque<Event>& events) {
     const Process* const process = job.find(send.peer);
@@ -63,7 +63,8 @@ class LivingJob {
           send.peer,
           net::MembershipApplied{.engine_id = process->engine_id, .version = told->version}});
     } else if (std::holds_alternative<net::Drain>(send.message) && drains) {
-      events.emplace_back(ProcessExited{process->incarnation, "exit code 0"});
+      events.emplace_back(
+          ProcessExited{process->incarnation, "exit code 0", false, process->place.node});
     }
   }
 };
