@@ -21,19 +21,9 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// --- Unsupported fields. If a field would change the result, it is refused, not ignored.
+// --- Fields that only some of the forms have. unserved_fields.cc has those that none has.
 
-void refuse_unsupported(const Fields& fields, ApiKind kind) {
-  static constexpr const char* kUnsupported[] = {
-      // clang-format off
-      "audio", "bad_words", "chat_template", "documents",
-      "logits_processors", "prompt_embeds", "prompt_logprobs", "suffix",
-      "truncate_prompt_tokens", "use_beam_search", "web_search_options",
-      // clang-format on
-  };
-  for (const char* name : kUnsupported) {
-    fields.unsupported(name);
-  }
+void refuse_of_other_forms(const Fields& fields, ApiKind kind) {
   if (kind != ApiKind::kChat) {
     for (const char* name : {"chat_template_kwargs", "continue_final_message", "functions"}) {
       fields.unsupported(name);
@@ -96,19 +86,30 @@ void read_sampling(const Fields& fields, ApiRequest& request) {
 
 // --- The rest
 
+// Two names of one thing: vLLM's and SGLang's.
+void read_stop_form(const Fields& fields, StopParams& stop) {
+  bool untrimmed = false;
+  fields.boolean("include_stop_str_in_output", stop.include_stop_string);
+  fields.boolean("no_stop_trim", untrimmed);
+  stop.include_stop_string |= untrimmed;
+}
+
 void read_length(const Fields& fields, ApiRequest& request) {
   request.fills_context = request.kind == ApiKind::kChat;
   // 0: the prompt comes back, and nothing else.
-  read_max_tokens(fields, "max_tokens", request.echo ? 0 : 1, request);
+  const int64_t least = request.echo ? 0 : 1;
+  read_max_tokens(fields, "max_tokens", least, request);
   read_max_tokens(fields, "max_completion_tokens", 1, request);
+  read_max_tokens(fields, "n_predict", least, request);  // llama.cpp's name, which counts there.
   read_min_tokens(fields, "min_tokens", "max_tokens", request);
 }
 
 void read_reply_form(const Fields& fields, ApiRequest& request) {
   fields.boolean("stream", request.stream);
   fields.boolean("return_token_ids", request.return_token_ids);
+  fields.boolean("return_weight_versions", request.return_weight_versions);
   fields.boolean("return_tokens_as_token_ids", request.tokens_as_ids);
-  fields.text("cache_salt", request.cache_salt);
+  read_salt(fields, request);
   fields.boolean("echo", request.echo);
   if (request.echo && request.kind == ApiKind::kChat) {
     fields.wrong("echo", "is not supported for chat");
@@ -262,9 +263,9 @@ void read_openai_request(const Fields& fields, ApiRequest& request) {
   read_sampling(fields, request);
   read_structure(fields, request);
   read_stop(fields, request.stop);
-  fields.boolean("include_stop_str_in_output", request.stop.include_stop_string);
+  read_stop_form(fields, request.stop);
   read_length(fields, request);
-  refuse_unsupported(fields, request.kind);
+  refuse_of_other_forms(fields, request.kind);
   refuse_modalities(fields);
   if (request.kind == ApiKind::kChat) {
     read_tools(fields, inner_function, request);
@@ -276,7 +277,8 @@ void read_openai_request(const Fields& fields, ApiRequest& request) {
 void read_request(const Fields& fields, ApiRequest& request) {
   fields.text("model", request.model);
   if (request.kind == ApiKind::kEmbedding) {
-    return read_embedding_request(fields, request);
+    read_embedding_request(fields, request);
+    return read_unserved(fields, request);
   }
   if (request.kind == ApiKind::kSglang) {
     read_sglang_request(fields, request);
@@ -287,6 +289,7 @@ void read_request(const Fields& fields, ApiRequest& request) {
   } else {
     read_openai_request(fields, request);
   }
+  read_unserved(fields, request);
   read_kv_transfer(fields, request);
   read_bootstrap(fields, request);
   read_resumed(fields, request);
@@ -304,12 +307,12 @@ const char* sample_of(ApiKind kind) {
         {"role":"assistant","function_call":{"name":"f"}},{"role":"tool","content":"b"}],
         "tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{
         "mode":"auto","tools":[{"function":{"name":"f"}}]}},"stream":true,
-        "chat_template_kwargs":{},
+        "chat_template_kwargs":{},"presence_penalty":1,
         "stream_options":{},"response_format":{"type":"json_schema","json_schema":{"schema":{}}},
         "structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
         "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
     case ApiKind::kCompletion:
-      return R"({"prompt":"a","echo":true,"stream":true,"stream_options":{},
+      return R"({"prompt":"a","echo":true,"stream":true,"stream_options":{},"presence_penalty":1,
         "response_format":{"type":"json_schema","json_schema":{"schema":{}}},
         "structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
         "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
@@ -327,7 +330,7 @@ const char* sample_of(ApiKind kind) {
         {"type":"function_call","name":"f"},{"type":"function_call_output","output":"b"}],
         "tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"},
         "stream":true,"stream_options":{},"text":{"format":{"type":"json_schema","schema":{}}},
-        "reasoning":{},"structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
+        "reasoning":{},"presence_penalty":1,"structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
         "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
   }
   return "{}";
@@ -340,9 +343,9 @@ std::vector<const char*> samples_of(ApiKind kind) {
   }
   return {sample_of(kind),
           R"({"messages":[{"role":"user","content":"a"}],"tools":[{"function":{"name":"f"}}],
-        "tool_choice":{"function":{"name":"f"}}})",
+        "tool_choice":{"function":{"name":"f"}},"presence_penalty":1})",
           R"({"messages":[{"role":"user","content":"a"}],"functions":[{"name":"f"}],
-        "function_call":{"name":"f"}})"};
+        "function_call":{"name":"f"},"presence_penalty":1})"};
 }
 
 }  // namespace

@@ -3,8 +3,9 @@
 // types (responses.h, sglang.h, tokens_request.h). Workers use
 // it to answer, the router for errors. It supports vLLM's extensions: token-id prompts,
 // return_token_ids, kv_transfer_params, top_k, min_p, repetition_penalty, ignore_eos, min_tokens,
-// stop_token_ids, guided/structured output. It ignores unknown fields, as OpenAI and vLLM do. It
-// refuses wrong types and ranges, and names the field. Pure.
+// stop_token_ids, guided/structured output. It refuses wrong types and ranges, and names the field.
+// Fields of other servers that it lacks are refused, too, or have no effect (unserved_fields.cc).
+// It ignores unknown fields, as OpenAI and vLLM do. Pure.
 #pragma once
 
 #include <cstdint>
@@ -136,7 +137,8 @@ struct ApiRequest {
   bool include_usage = false;
   bool continuous_usage = false;
   bool return_token_ids = false;
-  bool prompts_listed = false;  // The prompts came as a list, even if it has one.
+  bool return_weight_versions = false;  // Without token ids, which have them anyway.
+  bool prompts_listed = false;          // The prompts came as a list, even if it has one.
   // Only for kSglang and kTokens: names of its prompts, one for each, or none.
   std::vector<std::string> rids;
   bool text_in_logprobs = false;  // Only for kSglang.

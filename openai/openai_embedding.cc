@@ -55,13 +55,10 @@ void read_embedding_request(const Fields& fields, ApiRequest& request) {
     fields.wrong("encoding_format", "must be one of float, base64, got " + excerpt(format));
   }
   fields.integer("dimensions", {1, kTokenMax}, request.dimensions);
-  // Fields of vLLM that would change the result.
+  fields.text("cache_salt", request.cache_salt);
   // -1 is the model's own maximum. A longer input is refused anyway.
   int32_t truncated = -1;
   fields.integer("truncate_prompt_tokens", {-1, -1}, truncated);
-  for (const char* name : {"messages", "embed_dtype", "endianness"}) {
-    fields.unsupported(name);
-  }
   for (const char* name : {"add_special_tokens", "normalize", "use_activation"}) {
     fields.only(name, true);
   }

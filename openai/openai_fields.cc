@@ -7,6 +7,7 @@
 #include <simdjson.h>
 
 #include "common/limits.h"
+#include "common/parse_number.h"
 #include "openai/json/json_number.h"
 #include "openai/json/json_syntax_error.h"
 
@@ -39,6 +40,13 @@ std::optional<int64_t> as_integer(const dom::element& value) {
   double number = 0;
   return value.is_double() && value.get(number) == simdjson::SUCCESS ? whole_number(number)
                                                                      : std::nullopt;
+}
+
+// `json`: a number, or a string in quotes.
+bool is_value(const dom::element& value, std::string_view json) {
+  double number = 0;
+  return value.get(number) == simdjson::SUCCESS ? parse_number<double>(json) == number
+                                                : simdjson::minify(value) == json;
 }
 
 // True if the reader would need much more memory than the body has. Each comma outside of strings
@@ -241,12 +249,20 @@ KnownField* Fields::note(std::string_view name, std::string allowed) const {
   return &*found;
 }
 
-void Fields::unsupported(std::string_view name, const std::string& why) const {
-  if (KnownField* const known = note(name, "")) {
-    known->refused = true;
+void Fields::unsupported(std::string_view name, std::string_view why,
+                         std::span<const std::string_view> neutral) const {
+  if (problem_.known != nullptr) {
+    std::string allowed;
+    for (const std::string_view value : neutral) {
+      allowed.append(value.empty() ? "" : allowed.empty() ? "other than " : " or ").append(value);
+    }
+    note(name, std::move(allowed))->refused = true;
   }
-  if (const auto value = value_of(name); value && asks_for_something(*value)) {
-    wrong(name, why);
+  const auto value = value_of(name);
+  if (value && asks_for_something(*value) &&
+      std::ranges::none_of(neutral,
+                           [&](std::string_view json) { return is_value(*value, json); })) {
+    wrong(name, std::string(why));
   }
 }
 

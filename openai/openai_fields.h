@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -89,8 +90,10 @@ class Fields {
   // All of them, whatever their names are.
   std::vector<std::pair<std::string_view, simdjson::dom::element>> members() const;
 
-  // Refuses the field if it asks for something.
-  void unsupported(std::string_view name, const std::string& why = "is not supported") const;
+  // Refuses the field if it asks for something. `neutral`: values as JSON that ask for nothing,
+  // too; empty ones are skipped.
+  void unsupported(std::string_view name, std::string_view why = "is not supported",
+                   std::span<const std::string_view> neutral = {}) const;
   // Notes that the field, which has been read, has no effect.
   void idle(std::string_view name) const;
   // Refuses the field if it is there and not `supported`.
@@ -132,5 +135,8 @@ Problem read_object(std::string_view body, const std::function<void(const Fields
 
 // All fields that the parser of such requests knows, in the order in which it looks for them.
 std::vector<KnownField> known_fields(ApiKind kind);
+// The same of POST /tokenize, if it has no conversation, and of POST /detokenize.
+std::vector<KnownField> known_tokenize_fields();
+std::vector<KnownField> known_detokenize_fields();
 
 }  // namespace pdjob::openai

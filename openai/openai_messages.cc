@@ -257,7 +257,7 @@ void read_template(const Fields& fields, ApiRequest& request) {
                                               "tokenize",  "documents"};
   const auto values = fields.object("chat_template_kwargs");
   if (!values) {
-    return;
+    return read_effort(fields, "reasoning_effort", out);
   }
   for (const auto& [name, value] : values->members()) {
     if (std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn)) {
@@ -265,6 +265,30 @@ void read_template(const Fields& fields, ApiRequest& request) {
     }
     out.values.emplace_back(name, simdjson::minify(value));
   }
+  read_effort(fields, "reasoning_effort", out);
+}
+
+// As vLLM does. A template without these variables ignores them.
+void read_effort(const Fields& fields, const char* name, ApiTemplate& out) {
+  static constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                                  "high", "xhigh",   "max"};
+  std::string effort;
+  fields.text(name, effort);
+  if (effort.empty()) {
+    return;
+  }
+  if (std::ranges::find(kEfforts, effort) == std::end(kEfforts)) {
+    return fields.wrong(name, "must be one of none, minimal, low, medium, high, xhigh, max, got " +
+                                  excerpt(effort));
+  }
+  const auto give = [&out](const char* variable, std::string json) {
+    const auto is_named = [variable](const auto& value) { return value.first == variable; };
+    if (std::ranges::none_of(out.values, is_named)) {
+      out.values.emplace_back(variable, std::move(json));
+    }
+  };
+  give("enable_thinking", effort == "none" ? "false" : "true");
+  give("reasoning_effort", "\"" + effort + "\"");
 }
 
 }  // namespace pdjob::openai

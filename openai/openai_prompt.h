@@ -41,5 +41,8 @@ void complete_results(std::vector<ApiMessage>& messages);
 // chat_template_kwargs, add_generation_prompt and continue_final_message. The messages must have
 // been read.
 void read_template(const Fields& fields, ApiRequest& request);
+// How much a model is to think, from the field of this name. What the template was given already
+// stays.
+void read_effort(const Fields& fields, const char* name, ApiTemplate& out);
 
 }  // namespace pdjob::openai

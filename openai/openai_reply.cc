@@ -139,6 +139,7 @@ ReplyOptions reply_options(const ApiRequest& request) {
           .alternatives = request.sampling.logprobs > 0,
           .text_in_logprobs = request.text_in_logprobs,
           .return_token_ids = request.return_token_ids,
+          .return_weight_versions = request.return_weight_versions,
           .tokens_as_ids = request.tokens_as_ids,
           .include_usage = request.include_usage,
           .continuous_usage = request.continuous_usage,
@@ -331,7 +332,7 @@ void ReplyWriter::append_choice(JsonWriter& json, const ReplyPart& part,
   if (completion && options_.return_token_ids && !choices_[part.choice].started) {
     append_prompt_ids(json, part.prompt);
   }
-  if (shows_ids() && part.finish != FinishReason::kNone) {
+  if ((shows_ids() || options_.return_weight_versions) && part.finish != FinishReason::kNone) {
     append_weight_versions(json, part);
   }
   json.end_object();

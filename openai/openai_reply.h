@@ -48,6 +48,7 @@ struct ReplyOptions {
   bool alternatives = false;      // SGLang's form: with the other likely tokens.
   bool text_in_logprobs = false;  // The same.
   bool return_token_ids = false;
+  bool return_weight_versions = false;
   bool tokens_as_ids = false;
   bool include_usage = false;     // In a stream; a whole reply always has it.
   bool continuous_usage = false;  // In a stream: each event has the usage of its choice so far.

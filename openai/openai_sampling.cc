@@ -100,12 +100,6 @@ void read_max_tokens(const Fields& fields, const char* name, int64_t least, ApiR
   request.stop.max_tokens = request.fills_context ? 0 : static_cast<int32_t>(tokens);
 }
 
-void refuse_all(const Fields& fields, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    fields.unsupported(name);
-  }
-}
-
 void read_min_tokens(const Fields& fields, const char* name, const char* limit,
                      ApiRequest& request) {
   StopParams& stop = request.stop;
@@ -114,6 +108,15 @@ void read_min_tokens(const Fields& fields, const char* name, const char* limit,
     fields.wrong(name, std::string("must be at most ") + limit + ", " +
                            std::to_string(stop.max_tokens) + ", got " +
                            std::to_string(stop.min_tokens));
+  }
+}
+
+void read_salt(const Fields& fields, ApiRequest& request) {
+  std::string key;
+  fields.text("extra_key", key);
+  fields.text("cache_salt", request.cache_salt);
+  if (request.cache_salt.empty()) {
+    request.cache_salt = std::move(key);
   }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -29,10 +28,15 @@ void read_max_tokens(const Fields& fields, const char* name, int64_t least, ApiR
 // Reads the least number of tokens. `limit`: the name of the most, which has been read.
 void read_min_tokens(const Fields& fields, const char* name, const char* limit,
                      ApiRequest& request);
+// Reads cache_salt, or extra_key, SGLang's name.
+void read_salt(const Fields& fields, ApiRequest& request);
 // Reads stop, stop_token_ids and skip_special_tokens.
 void read_stop(const Fields& fields, StopParams& stop);
 
-// Refuses fields that would change the reply, and that pdjob lacks.
-void refuse_all(const Fields& fields, std::initializer_list<const char*> names);
+// The fields that pdjob does not serve (unserved_fields.cc): refuses what would change the reply,
+// and accepts the rest. The sampling must have been read.
+void read_unserved(const Fields& fields, const ApiRequest& request);
+// The same, inside of sampling_params.
+void read_unserved_params(const Fields& params, ApiKind kind);
 
 }  // namespace pdjob::openai

@@ -311,21 +311,23 @@ std::string metadata_said(const Fields& fields) {
 
 // --- Fields without effect, and fields that are refused
 
-void read_idle(const Fields& fields) {
+void read_idle(const Fields& fields, ApiTemplate& chat_template) {
   bool store = false;
   fields.boolean("store", store);
-  read_word(fields, "service_tier", {"auto", "default", "flex", "scale", "priority"});
+  read_word(fields, "service_tier", {"auto", "default", "flex", "scale", "priority", "fast"});
   read_word(fields, "prompt_cache_retention", {"in_memory", "in-memory", "24h"});
   if (const auto reasoning = fields.object("reasoning")) {
-    for (const char* name : {"effort", "summary", "generate_summary"}) {
+    read_effort(*reasoning, "effort", chat_template);
+    for (const char* name : {"summary", "generate_summary"}) {
       short_text(*reasoning, name, kShortBytesMax);
       reasoning->idle(name);
     }
   }
   uint32_t tool_calls = 0;  // Of OpenAI's own tools.
   fields.integer("max_tool_calls", {1, kTokenMax}, tool_calls);
-  for (const char* name : {"store", "service_tier", "prompt_cache_retention", "reasoning",
-                           "max_tool_calls", "metadata", "safety_identifier", "prompt_cache_key"}) {
+  for (const char* name :
+       {"store", "service_tier", "prompt_cache_retention", "max_tool_calls", "metadata",
+        "safety_identifier", "prompt_cache_key", "background_options", "image"}) {
     fields.idle(name);
   }
 }
@@ -333,11 +335,10 @@ void read_idle(const Fields& fields) {
 void refuse_unsupported(const Fields& fields, bool stream) {
   static constexpr const char* kUnsupported[] = {
       // clang-format off
-      "allowed_token_ids", "background", "bad_words", "best_of", "chat_template", "chat_template_kwargs",
-      "context_management", "conversation", "echo", "enable_response_messages", "guided_choice",
-      "guided_grammar", "guided_json", "guided_regex", "logits_processors", "moderation",
-      "previous_input_messages", "previous_response", "previous_response_id", "prompt",
-      "prompt_logprobs", "return_token_ids", "suffix", "truncate_prompt_tokens", "web_search_options",
+      "access_programs", "background", "best_of", "chat_template_kwargs", "context_management",
+      "conversation", "echo", "enable_response_messages", "guided_choice", "guided_grammar",
+      "guided_json", "guided_regex", "previous_input_messages", "previous_response",
+      "previous_response_id", "prompt", "return_token_ids", "return_weight_versions",
       // clang-format on
   };
   for (const char* name : kUnsupported) {
@@ -388,7 +389,10 @@ std::string settings_of(const Fields& fields, const ApiRequest& request, const s
   json.key("max_output_tokens");
   request.fills_context ? json.null() : json.integer(request.stop.max_tokens);
   json.key("max_tool_calls").null().key("previous_response_id").null();
-  json.key("reasoning").begin_object().key("effort").null().key("summary").null().end_object();
+  const auto reasoning = fields.object("reasoning");
+  json.key("reasoning").begin_object();
+  append_or_null(json, "effort", reasoning ? short_text(*reasoning, "effort", kShortBytesMax) : "");
+  json.key("summary").null().end_object();
   json.key("service_tier").string("default").key("store").boolean(false);
   json.key("truncation").string("disabled");
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key"}) {
@@ -430,8 +434,8 @@ void read_responses_request(const Fields& fields, ApiRequest& request) {
   read_min_tokens(fields, "min_tokens", "max_output_tokens", request);
   read_tools(fields, flat_function, request);
   fields.boolean("stream", request.stream);
-  fields.text("cache_salt", request.cache_salt);
-  read_idle(fields);
+  read_salt(fields, request);
+  read_idle(fields, request.chat_template);
   refuse_unsupported(fields, request.stream);
   request.response_settings = settings_of(fields, request, text);
 }

@@ -68,7 +68,6 @@ void read_sglang_logprobs(const Fields& fields, ApiRequest& request) {
   if (start >= 0) {
     request.logprob_start = static_cast<uint32_t>(start);
   }
-  refuse_all(fields, {"token_ids_logprob"});
   request.sampling.logprobs = alternatives;
   request.sampling.logprobs_at_temperature = true;
 }
@@ -83,9 +82,6 @@ void read_sglang_sampling(const Fields& params, ApiRequest& request) {
   }
   read_stop(params, stop);
   params.boolean("no_stop_trim", stop.include_stop_string);
-  // For tokenizers that join words with spaces; pieces of this vocabulary have their own.
-  bool spaces = true;
-  params.boolean("spaces_between_special_tokens", spaces);
   request.fills_context = params.is_null("max_new_tokens");
   read_max_tokens(params, "max_new_tokens", 0, request);
   read_min_tokens(params, "min_new_tokens", "max_new_tokens", request);
@@ -93,7 +89,7 @@ void read_sglang_sampling(const Fields& params, ApiRequest& request) {
   read_schema(params, "json_schema", sampling);
   read_grammar(params, "ebnf", sampling);
   read_regex(params, "regex", sampling);
-  refuse_all(params, {"stop_regex", "structural_tag"});
+  read_unserved_params(params, request.kind);
 }
 
 // Each event of the stream repeats all logprobs.
@@ -128,14 +124,8 @@ void read_sglang_request(const Fields& fields, ApiRequest& request) {
   read_sglang_logprobs(fields, request);
   fields.boolean("stream", request.stream);
   fields.boolean("return_prompt_token_ids", request.return_token_ids);
-  fields.text("cache_salt", request.cache_salt);
-  if (request.cache_salt.empty()) {
-    fields.text("extra_key", request.cache_salt);  // Another name of the same thing.
-  }
+  read_salt(fields, request);
   bound_stream(fields, request);
-  refuse_all(fields, {"audio_data", "custom_logit_processor", "image_data", "input_embeds",
-                      "lora_path", "return_hidden_states", "return_routed_experts",
-                      "return_sampling_mask", "session_params", "video_data"});
 }
 
 }  // namespace pdjob::openai

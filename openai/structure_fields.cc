@@ -33,7 +33,9 @@ void read_text_form(const Fields& fields, std::string_view name, SamplingParams&
   if (fields.find(name)) {
     std::string text;
     fields.text(name, text);
-    set_structure(fields, name, sampling, form, std::move(text));
+    if (!text.empty()) {  // As in llama.cpp and SGLang, an empty one is none.
+      set_structure(fields, name, sampling, form, std::move(text));
+    }
   }
 }
 
@@ -160,6 +162,9 @@ void read_schema(const Fields& fields, std::string_view name, SamplingParams& sa
   std::string schema;
   if (value->is_string()) {
     fields.text(name, schema);
+    if (schema.empty()) {
+      return;
+    }
   } else if (value->is_object() || value->is_bool()) {
     schema = simdjson::minify(*value);
   } else {

@@ -9,20 +9,60 @@
 
 namespace pdjob::openai {
 
+namespace {
+
+// Returns true if it has a conversation, which is not read here.
+bool read_tokenize_request(const Fields& fields, TokenizeRequest& request) {
+  fields.idle("model");
+  fields.boolean("add_special_tokens", request.add_special_tokens);
+  fields.boolean("return_token_strs", request.return_token_strs);
+  if (fields.find("messages")) {
+    return true;
+  }
+  const auto prompt = fields.find("prompt");
+  if (prompt && prompt->is_string()) {
+    fields.text("prompt", request.prompt);
+  } else {
+    fields.wrong("prompt", "must be a string, or messages a conversation");
+  }
+  return false;
+}
+
+void read_detokenize_request(const Fields& fields, size_t tokens_max, DetokenizeRequest& request) {
+  fields.idle("model");
+  if (const auto list = fields.list("tokens", tokens_max)) {
+    read_tokens(fields.problem(), "tokens", *list, request.tokens);
+  } else {
+    fields.wrong("tokens", "must be a list of token ids");
+  }
+  fields.boolean("skip_special_tokens", request.skip_special_tokens);
+}
+
+}  // namespace
+
+std::vector<KnownField> known_tokenize_fields() {
+  std::vector<KnownField> known;
+  TokenizeRequest request;
+  read_object(
+      R"({"prompt":"a"})",
+      [&request](const Fields& fields) { read_tokenize_request(fields, request); }, &known);
+  return known;
+}
+
+std::vector<KnownField> known_detokenize_fields() {
+  std::vector<KnownField> known;
+  DetokenizeRequest request;
+  read_object(
+      R"({"tokens":[1]})",
+      [&request](const Fields& fields) { read_detokenize_request(fields, 1, request); }, &known);
+  return known;
+}
+
 std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body) {
   TokenizeRequest request;
   bool is_chat = false;
-  const Problem problem = read_object(body, [&](const Fields& fields) {
-    fields.boolean("add_special_tokens", request.add_special_tokens);
-    fields.boolean("return_token_strs", request.return_token_strs);
-    is_chat = fields.find("messages").has_value();
-    const auto prompt = is_chat ? std::nullopt : fields.find("prompt");
-    if (!is_chat && !(prompt && prompt->is_string())) {
-      fields.wrong("prompt", "must be a string, or messages a conversation");
-    } else if (!is_chat) {
-      fields.text("prompt", request.prompt);
-    }
-  });
+  const Problem problem = read_object(
+      body, [&](const Fields& fields) { is_chat = read_tokenize_request(fields, request); });
   if (problem) {
     return *problem;
   }
@@ -62,21 +102,15 @@ std::string tokenize_body(const std::vector<Token>& tokens, uint32_t context_max
   return text;
 }
 
-std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_view body,
-                                                                    size_t tokens_max) {
-  std::vector<Token> tokens;
-  const Problem problem = read_object(body, [&](const Fields& fields) {
-    const auto list = fields.list("tokens", tokens_max);
-    if (list) {
-      read_tokens(fields.problem(), "tokens", *list, tokens);
-    } else {
-      fields.wrong("tokens", "must be a list of token ids");
-    }
-  });
+std::variant<DetokenizeRequest, ApiError> parse_detokenize_request(std::string_view body,
+                                                                   size_t tokens_max) {
+  DetokenizeRequest request;
+  const Problem problem = read_object(
+      body, [&](const Fields& fields) { read_detokenize_request(fields, tokens_max, request); });
   if (problem) {
     return *problem;
   }
-  return tokens;
+  return request;
 }
 
 std::string detokenize_body(std::string_view text) {

@@ -25,8 +25,12 @@ std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view 
 std::string tokenize_body(const std::vector<Token>& tokens, uint32_t context_max,
                           std::span<const std::string> token_strs = {});
 
-std::variant<std::vector<Token>, ApiError> parse_detokenize_request(std::string_view body,
-                                                                    size_t tokens_max);
+struct DetokenizeRequest {
+  std::vector<Token> tokens;
+  bool skip_special_tokens = false;
+};
+std::variant<DetokenizeRequest, ApiError> parse_detokenize_request(std::string_view body,
+                                                                   size_t tokens_max);
 std::string detokenize_body(std::string_view text);
 
 }  // namespace pdjob::openai

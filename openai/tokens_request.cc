@@ -20,8 +20,7 @@ void read_tokens_sampling(const Fields& params, ApiRequest& request) {
   read_max_tokens(params, "max_tokens", 1, request);
   read_min_tokens(params, "min_tokens", "max_tokens", request);
   read_structured_outputs(params, request.sampling);
-  refuse_all(params,
-             {"bad_words", "logits_processors", "prompt_logprobs", "truncate_prompt_tokens"});
+  read_unserved_params(params, request.kind);
 }
 
 }  // namespace
@@ -45,12 +44,11 @@ void read_tokens_request(const Fields& fields, ApiRequest& request) {
     request.rids = {id};
   }
   fields.boolean("stream", request.stream);
-  fields.text("cache_salt", request.cache_salt);
+  read_salt(fields, request);
   if (const auto options = fields.object("stream_options")) {
     options->boolean("include_usage", request.include_usage);
     options->boolean("continuous_usage_stats", request.continuous_usage);
   }
-  refuse_all(fields, {"content_parts", "features"});
 }
 
 }  // namespace pdjob::openai

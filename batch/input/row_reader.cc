@@ -25,8 +25,8 @@ constexpr size_t kPromptBytesPerToken = 64;
 
 constexpr std::array<std::string_view, 4> kRowFields = {"custom_id", "method", "url", "body"};
 constexpr JsonNames kRowNames{kRowFields};
-constexpr std::array<std::string_view, 5> kBodyFields = {"max_tokens", "max_completion_tokens",
-                                                         "stream", "stream_options", "n"};
+constexpr std::array<std::string_view, 6> kBodyFields = {
+    "max_tokens", "max_completion_tokens", "n_predict", "stream", "stream_options", "n"};
 constexpr JsonNames kBodyNames{kBodyFields};
 
 std::optional<RowRequest> wrong(RowError& error, const char* code, std::string message) {
@@ -38,9 +38,10 @@ std::optional<RowRequest> wrong(RowError& error, const char* code, std::string m
 void give_slack(std::string& text) { text.reserve(text.size() + JsonObject::kSlack); }
 
 uint32_t weight_of(const JsonObject& body, size_t bytes) {
-  const auto most = openai::json_integer(body.value("max_completion_tokens"));
-  const int64_t tokens =
-      most ? *most : openai::json_integer(body.value("max_tokens")).value_or(kUsualTokens);
+  int64_t tokens = kUsualTokens;
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
+    tokens = openai::json_integer(body.value(name)).value_or(tokens);
+  }
   const int64_t choices = openai::json_integer(body.value("n")).value_or(1);
   return static_cast<uint32_t>(std::clamp<int64_t>(tokens, 0, kTokensMax) *
                                    std::clamp<int64_t>(choices, 1, 128) +

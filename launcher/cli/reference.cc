@@ -125,14 +125,15 @@ std::string_view member_of(std::string_view field) {
   return field.substr(0, field.find_first_of(".["));
 }
 
-void append_fields(std::string& text, std::string_view path, openai::ApiKind kind) {
-  const router::RouterMembers members = router::router_members(router::form_of(path));
+void append_fields(std::string& text, std::string_view path,
+                   const std::vector<openai::KnownField>& fields,
+                   const router::RouterMembers& members) {
   const auto is_in = [](const auto& names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
   };
   text.append("\n### `POST ").append(path).append("`\n\n");
   text += "| field | worker | value | router |\n|---|---|---|---|\n";
-  for (const openai::KnownField& field : openai::known_fields(kind)) {
+  for (const openai::KnownField& field : fields) {
     const std::string_view member = member_of(field.name);
     text.append("| `").append(field.name).append("` | ");
     text.append(field.refused ? "refused" : field.idle ? "without effect" : "supported");
@@ -144,6 +145,11 @@ void append_fields(std::string& text, std::string_view path, openai::ApiKind kin
                                               : "";
     text += " |\n";
   }
+}
+
+void append_fields(std::string& text, std::string_view path, openai::ApiKind kind) {
+  append_fields(text, path, openai::known_fields(kind),
+                router::router_members(router::form_of(path)));
 }
 
 }  // namespace
@@ -167,9 +173,10 @@ std::string api_reference() {
       "and has the routes of the launcher, of files and batches, and of asynchronous requests.\n\n"
       "| word | meaning |\n|---|---|\n"
       "| supported | a worker of pdjob uses it |\n"
-      "| refused | a worker of pdjob answers 400 if it asks for something: it would change the "
-      "result. `false`, `null`, and empty values ask for nothing |\n"
-      "| without effect | a worker of pdjob checks its type, and does nothing with it |\n"
+      "| refused | a worker of pdjob answers 400 if it asks for something: the reply would not be "
+      "what the client expects. `false`, `null` and empty values ask for nothing, and so do those "
+      "behind \"other than\" |\n"
+      "| without effect | a worker of pdjob accepts it, and answers as if it were not there |\n"
       "| passed through | everything that is not listed. The router changes no byte of it. A "
       "worker "
       "of pdjob ignores it, and an engine of another make may use it |\n"
@@ -179,13 +186,19 @@ std::string api_reference() {
   append_routes(text, "Router", router::HttpApi::routes());
   append_routes(text, "Router, in a job of mode rollout", router::control_routes());
   append_routes(text, "Worker", worker::OpenaiApi::routes());
-  text += "\n## Fields of request bodies\n";
+  text +=
+      "\n## Fields of request bodies\n\nThe lists have all fields of OpenAI's requests, vLLM's, "
+      "SGLang's and llama.cpp's. A test walks theirs: `tests/data/request_fields.json` has the "
+      "versions.\n";
   append_fields(text, "/v1/completions", openai::ApiKind::kCompletion);
   append_fields(text, "/v1/chat/completions", openai::ApiKind::kChat);
   append_fields(text, "/v1/responses", openai::ApiKind::kResponses);
   append_fields(text, "/v1/embeddings", openai::ApiKind::kEmbedding);
   append_fields(text, "/generate", openai::ApiKind::kSglang);
   append_fields(text, "/inference/v1/generate", openai::ApiKind::kTokens);
+  text += "\n`POST /tokenize` with `messages` has the fields of a chat.\n";
+  append_fields(text, "/tokenize", openai::known_tokenize_fields(), {});
+  append_fields(text, "/detokenize", openai::known_detokenize_fields(), {});
   text +=
       "\n## Headers\n\nA client's headers pass through to the workers, but for these, which the "
       "router keeps or makes itself:";

@@ -29,8 +29,8 @@ constexpr uint64_t kChoicesMax = 1 << 12;
 static_assert(kOutputTokensMax * kChoicesMax <=
               std::numeric_limits<uint64_t>::max() / limits::kHttpBodyBytesMax / 2);
 
-constexpr std::array<std::string_view, 4> kOneWherePresent = {"max_completion_tokens", "min_tokens",
-                                                              "n", "best_of"};
+constexpr std::array<std::string_view, 5> kOneWherePresent = {"max_completion_tokens", "n_predict",
+                                                              "min_tokens", "n", "best_of"};
 // The router writes these itself, whatever the form.
 constexpr std::array<std::string_view, 6> kRouterNames = {
     "kv_transfer_params", "bootstrap_host", "bootstrap_port",
@@ -47,6 +47,7 @@ constexpr std::array<std::string_view, kRouterNames.size() + N> with_router_name
 constexpr auto kNames = with_router_names({"model",
                                            "max_tokens",
                                            "max_completion_tokens",
+                                           "n_predict",
                                            "min_tokens",
                                            "n",
                                            "best_of",
@@ -66,8 +67,9 @@ constexpr auto kNames = with_router_names({"model",
                                            "continue_final_message",
                                            "add_special_tokens",
                                            "mm_processor_kwargs",
-                                           "cache_salt"});
-constexpr size_t kShapingNames = 10;
+                                           "cache_salt",
+                                           "extra_key"});
+constexpr size_t kShapingNames = 11;
 constexpr openai::JsonNames kScanned{kNames};
 
 constexpr auto kSglangNames = with_router_names(
@@ -78,17 +80,18 @@ constexpr openai::JsonNames kSglangScanned{kSglangNames};
 
 constexpr auto kTokensNames =
     with_router_names({"model", "sampling_params", "stream", "stream_options", "token_ids",
-                       "request_id", "cache_salt"});
-constexpr size_t kTokensShapingNames = 1;
+                       "request_id", "cache_salt", "extra_key"});
+constexpr size_t kTokensShapingNames = 2;
 constexpr openai::JsonNames kTokensScanned{kTokensNames};
 
 constexpr auto kEmbeddingNames = with_router_names({"model", "input", "user", "dimensions"});
 constexpr openai::JsonNames kEmbeddingScanned{kEmbeddingNames};
 
-constexpr auto kResponsesNames = with_router_names(
-    {"model", "max_output_tokens", "stream", "stream_options", "background", "store", "input",
-     "user", "instructions", "tools", "reasoning", "chat_template_kwargs", "cache_salt"});
-constexpr size_t kResponsesShapingNames = 5;
+constexpr auto kResponsesNames =
+    with_router_names({"model", "max_output_tokens", "stream", "stream_options", "background",
+                       "store", "input", "user", "instructions", "tools", "reasoning",
+                       "chat_template_kwargs", "cache_salt", "extra_key"});
+constexpr size_t kResponsesShapingNames = 6;
 constexpr openai::JsonNames kResponsesScanned{kResponsesNames};
 
 constexpr std::span<const std::string_view> shaping_names(std::span<const std::string_view> all,
@@ -253,13 +256,14 @@ std::optional<openai::ApiError> RequestBody::read_limits(const openai::JsonObjec
   for (const auto& [name, max, largest] :
        {std::tuple{"max_completion_tokens", kOutputTokensMax, &output_tokens},
         {"max_tokens", kOutputTokensMax, &output_tokens},
+        {"n_predict", kOutputTokensMax, &output_tokens},
         {"n", kChoicesMax, &choices},
         {"best_of", kChoicesMax, &choices}}) {
     const Limit limit = limit_of(object, name, max);
     if (const auto* error = std::get_if<openai::ApiError>(&limit)) {
       return *error;
     }
-    // Engines differ in which of two names they use. An empty limit is less than any.
+    // Engines differ in which of these names they use. An empty limit is less than any.
     *largest = std::max(*largest, std::get<std::optional<uint64_t>>(limit));
   }
   output_tokens_ = output_tokens.value_or(kOutputTokensAssumed);
@@ -417,7 +421,7 @@ bool RequestBody::tokenizable() const {
   const std::string_view prompt = object_->value("prompt");
   const std::string_view messages = object_->value("messages");
   const bool is_text = prompt.empty() ? !messages.empty() : prompt.starts_with('"');
-  return is_text && object_->value("cache_salt").empty() &&
+  return is_text && object_->value("cache_salt").empty() && object_->value("extra_key").empty() &&
          messages.find("_url\"") == std::string_view::npos &&
          messages.find("\"input_audio\"") == std::string_view::npos;
 }

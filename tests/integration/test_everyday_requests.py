@@ -209,6 +209,8 @@ def test_any_history_of_calls_is_read_by_templates_that_want_objects(folder, for
         thoughts = [*QUESTION, {"role": "assistant", "reasoning_content": "It may rain.", "content": [{"type": "output_text", "text": "Wet."}]}]
         assert "<think>It may rain.</think>Wet." in prompt_of(url, messages=thoughts)
         assert prompt_of(url, chat_template_kwargs={"enable_thinking": False}).endswith("<think></think>")
+        assert prompt_of(url, reasoning_effort="none").endswith("<think></think>")
+        assert prompt_of(url, reasoning_effort="low").endswith("assistant\n")
         refusal = httpx.post(url + "/tokenize", json={"messages": QUESTION, "chat_template_kwargs": {"messages": []}}, timeout=60)
         assert refusal.status_code == 400 and refusal.json()["error"]["param"] == "chat_template_kwargs.messages"
     finally:

@@ -339,14 +339,14 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
 }
 
 std::variant<std::string, openai::ApiError> GenerationMaker::detokenize(
-    const std::vector<Token>& tokens) const {
+    const std::vector<Token>& tokens, bool render_special) const {
   std::string text;
   for (const Token token : tokens) {
     if (static_cast<uint32_t>(token) >= engine_.vocabulary().size()) {
       return openai::invalid_request(
           "token id " + std::to_string(token) + " is not in the vocabulary", "tokens");
     }
-    text += engine_.vocabulary().piece(token, /*render_special=*/true);
+    text += engine_.vocabulary().piece(token, render_special);
   }
   return text;
 }

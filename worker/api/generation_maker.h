@@ -50,8 +50,9 @@ class GenerationMaker {
   std::variant<std::vector<Token>, openai::ApiError> tokenize(std::string_view text,
                                                               bool add_special) const;
   std::variant<std::vector<Token>, openai::ApiError> tokenize(const Chat& chat) const;
-  // The bytes of these tokens.
-  std::variant<std::string, openai::ApiError> detokenize(const std::vector<Token>& tokens) const;
+  // The bytes of these tokens. Special tokens have none unless `render_special`.
+  std::variant<std::string, openai::ApiError> detokenize(const std::vector<Token>& tokens,
+                                                         bool render_special) const;
   // The text of a prompt that a reply echoes. Beside logprobs it is all its tokens' texts, so that
   // offsets into it are right.
   std::string text_of(const std::vector<Token>& prompt, bool render_special) const;

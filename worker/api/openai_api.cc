@@ -835,7 +835,8 @@ void OpenaiApi::on_detokenize(net::ExchangeId id, const net::HttpRequest& http) 
     return refuse(id, *error);
   }
   prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
-          prepare_text(maker_, std::move(std::get<0>(parsed)), reply_with_body(id)));
+          prepare_text(maker_, std::move(std::get<openai::DetokenizeRequest>(parsed)),
+                       reply_with_body(id)));
 }
 
 void OpenaiApi::on_tokenizer_info(net::ExchangeId id) {

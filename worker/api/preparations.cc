@@ -123,11 +123,11 @@ std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
       std::move(then));
 }
 
-std::unique_ptr<Preparation> prepare_text(const GenerationMaker& maker, std::vector<Token> tokens,
-                                          BodyThen then) {
+std::unique_ptr<Preparation> prepare_text(const GenerationMaker& maker,
+                                          openai::DetokenizeRequest request, BodyThen then) {
   return std::make_unique<BodyPreparation>(
-      [&maker, tokens = std::move(tokens)]() -> std::variant<std::string, openai::ApiError> {
-        const auto text = maker.detokenize(tokens);
+      [&maker, request = std::move(request)]() -> std::variant<std::string, openai::ApiError> {
+        const auto text = maker.detokenize(request.tokens, !request.skip_special_tokens);
         if (const auto* error = std::get_if<openai::ApiError>(&text)) {
           return *error;
         }

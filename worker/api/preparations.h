@@ -41,7 +41,7 @@ using BodyThen = std::function<void(std::variant<std::string, openai::ApiError>)
 std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
                                             openai::TokenizeRequest request, uint32_t context_max,
                                             BodyThen then);
-std::unique_ptr<Preparation> prepare_text(const GenerationMaker& maker, std::vector<Token> tokens,
-                                          BodyThen then);
+std::unique_ptr<Preparation> prepare_text(const GenerationMaker& maker,
+                                          openai::DetokenizeRequest request, BodyThen then);
 
 }  // namespace pdjob::worker

@@ -12,6 +12,8 @@
 namespace pdjob::openai {
 namespace {
 
+using Values = std::vector<std::pair<std::string, std::string>>;
+
 constexpr std::string_view kTool = R"({"type":"function","function":{"name":"a"}})";
 
 std::string tools(std::string_view list, std::string_view more = "") {
@@ -117,8 +119,7 @@ TEST(ParseTemplate, ReadsHowItIsFilled) {
   EXPECT_TRUE(continued.continues_last && !continued.opens_turn);
   const ApiTemplate filled =
       chat(R"("chat_template_kwargs":{"enable_thinking":false,"a":[1, "b"]})").chat_template;
-  const std::vector<std::pair<std::string, std::string>> expected = {{"enable_thinking", "false"},
-                                                                     {"a", R"([1,"b"])"}};
+  const Values expected = {{"enable_thinking", "false"}, {"a", R"([1,"b"])"}};
   EXPECT_EQ(filled.values, expected);
   EXPECT_EQ(chat_refusal(R"("continue_final_message":true,"add_generation_prompt":true)"),
             "continue_final_message | continue_final_message: must not be true together with "
@@ -128,6 +129,56 @@ TEST(ParseTemplate, ReadsHowItIsFilled) {
             "here");
   EXPECT_NE(chat_refusal(R"("chat_template_kwargs":[1])"), "accepted");
   EXPECT_NE(completion_refusal(R"("chat_template_kwargs":{"a":1})"), "accepted");
+}
+
+TEST(ParseTemplate, ReasoningEffortIsTheTemplates) {
+  const auto values = [](const char* fields) { return chat(fields).chat_template.values; };
+  EXPECT_EQ(values(R"("reasoning_effort":"low")"),
+            (Values{{"enable_thinking", "true"}, {"reasoning_effort", "\"low\""}}));
+  EXPECT_EQ(values(R"("reasoning_effort":"none","chat_template_kwargs":{"a":1})"),
+            (Values{{"a", "1"}, {"enable_thinking", "false"}, {"reasoning_effort", "\"none\""}}));
+  EXPECT_EQ(values(R"("reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false})"),
+            (Values{{"enable_thinking", "false"}, {"reasoning_effort", "\"high\""}}));
+  EXPECT_TRUE(values(R"("reasoning_effort":"")").empty());
+  EXPECT_EQ(refused(R"("reasoning_effort":"furious")"), "reasoning_effort");
+  const auto responses =
+      parsed(ApiKind::kResponses, R"({"input":"a","reasoning":{"effort":"low"}})");
+  EXPECT_EQ(responses.chat_template.values, values(R"("reasoning_effort":"low")"));
+  EXPECT_NE(responses.response_settings.find(R"("reasoning":{"effort":"low")"), std::string::npos);
+}
+
+TEST(ParseApiRequest, NamesOfOtherServersMeanTheSame) {
+  EXPECT_EQ(completion(R"("n_predict":7,"max_tokens":9)").stop.max_tokens, 7);
+  EXPECT_TRUE(completion(R"("n_predict":-1,"max_tokens":9)").fills_context);
+  EXPECT_EQ(chat(R"("n_predict":7)").stop.max_tokens, 7);
+  EXPECT_EQ(completion(R"("n_predict":0,"echo":true)").stop.max_tokens, 0);
+  EXPECT_EQ(refused(R"("n_predict":0)"), "n_predict");
+  EXPECT_TRUE(
+      chat(R"("no_stop_trim":true,"include_stop_str_in_output":false)").stop.include_stop_string);
+  EXPECT_EQ(chat(R"("extra_key":"a")").cache_salt, "a");
+  EXPECT_EQ(chat(R"("extra_key":"a","cache_salt":"b")").cache_salt, "b");
+  EXPECT_EQ(parsed(ApiKind::kEmbedding, R"({"input":"a","cache_salt":"b"})").cache_salt, "b");
+}
+
+TEST(ParseApiRequest, TheWindowOfPenaltiesMattersBesidePenaltiesOnly) {
+  chat(R"("repeat_last_n":256)");
+  chat(R"("repeat_last_n":64,"presence_penalty":1)");
+  EXPECT_EQ(refused(R"("repeat_last_n":256,"frequency_penalty":1)"), "repeat_last_n");
+}
+
+TEST(ParseApiRequest, NeutralValuesAreComparedAsNumbers) {
+  chat(R"("repeat_penalty":1.0,"typical_p":1,"min_keep":1.0,"reasoning_format":"auto")");
+  EXPECT_EQ(chat_refusal(R"("repeat_penalty":1.1)"),
+            "repeat_penalty | repeat_penalty: is not supported: use repetition_penalty, over all "
+            "tokens");
+  EXPECT_EQ(refused(R"("reasoning_format":"deepseek")"), "reasoning_format");
+  EXPECT_EQ(refused(R"("include_reasoning":false)"), "include_reasoning");
+}
+
+TEST(ParseApiRequest, AnEmptyGrammarIsNone) {
+  for (const char* name : {"grammar", "ebnf", "regex", "json_schema"}) {
+    EXPECT_FALSE(chat("\"" + std::string(name) + "\":\"\"").sampling.structured()) << name;
+  }
 }
 
 TEST(ParseTools, AllowedToolsAreSomeOfThem) {

@@ -282,6 +282,20 @@ TEST(ReplyWhole, Chat) {
       R"("usage":{"prompt_tokens":2,"completion_tokens":1,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":0}},"weight_version":"v","prompt_token_ids":[9,8],"kv_transfer_params":{"remote_port":1}})");
 }
 
+TEST(ReplyWhole, WeightVersionsComeWithoutTokenIdsIfTheyAreAsked) {
+  ReplyWriter writer = writer_of({.return_weight_versions = true});
+  const std::vector<WeightSpan> weights = {{.version = "v", .start = 0, .end = 1}};
+  std::string out;
+  writer.append_whole(
+      out,
+      std::vector<ReplyPart>{
+          {.text = "Hi", .tokens = kHi, .finish = FinishReason::kStop, .weights = weights}},
+      {.prompt_tokens = 2, .completion_tokens = 1}, "");
+  EXPECT_NE(out.find(R"("weight_versions":[{"version":"v","start":0,"end":1}]})"),
+            std::string::npos);
+  EXPECT_EQ(out.find("token_ids"), std::string::npos);
+}
+
 TEST(ReplyWhole, CompletionWithTwoChoices) {
   ReplyWriter writer = writer_of({.choices = 2, .return_token_ids = true});
   std::string out;

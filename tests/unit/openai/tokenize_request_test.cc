@@ -47,8 +47,13 @@ TEST(DetokenizeRequest, IsAListOfTokens) {
     const auto* error = std::get_if<ApiError>(&tokens);
     return error == nullptr ? "none" : error->param;
   };
-  EXPECT_EQ(std::get<0>(parse_detokenize_request(R"({"tokens":[1,2]})", 3)),
+  EXPECT_EQ(std::get<0>(parse_detokenize_request(R"({"tokens":[1,2]})", 3)).tokens,
             (std::vector<Token>{1, 2}));
+  for (const bool skips : {false, true}) {
+    const std::string body =
+        std::string(R"({"tokens":[1],"skip_special_tokens":)") + (skips ? "true}" : "false}");
+    EXPECT_EQ(std::get<0>(parse_detokenize_request(body, 3)).skip_special_tokens, skips);
+  }
   EXPECT_EQ(wrong("{}"), "tokens");
   EXPECT_EQ(wrong(R"({"tokens":[1,2,3,4]})"), "tokens");
   EXPECT_EQ(wrong(R"({"tokens":[1,-2]})"), "tokens[1]");

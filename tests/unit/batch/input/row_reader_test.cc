@@ -63,6 +63,7 @@ TEST(RowReader, PredictsTheLengthOfAnAnswer) {
   EXPECT_EQ(weight(R"({"max_tokens":40})"), 40U);
   EXPECT_EQ(weight(R"({"max_tokens":40,"n":3})"), 120U);
   EXPECT_EQ(weight(R"({"max_completion_tokens":7,"max_tokens":40})"), 7U);
+  EXPECT_EQ(weight(R"({"n_predict":7,"max_tokens":40})"), 7U);
   EXPECT_GT(weight("{}"), 100U);
 }
 

@@ -31,10 +31,10 @@ TEST(RequestBody, FindsWhatTheRouterMustKnow) {
 
 TEST(RequestBody, PrefillLegAsksForOneTokenWithoutStream) {
   const RequestBody body = scanned(
-      R"({"prompt":"x","max_tokens":32,"min_tokens":4,"max_completion_tokens":9,"n":2,"stream":true,"stream_options":{"include_usage":true},"odd":[1, 2.50]})");
+      R"({"prompt":"x","max_tokens":32,"min_tokens":4,"max_completion_tokens":9,"n_predict":8,"n":2,"stream":true,"stream_options":{"include_usage":true},"odd":[1, 2.50]})");
   EXPECT_EQ(
       body.prefill_leg({.kv_transfer_params = R"({"a":1})"}),
-      R"({"prompt":"x","max_tokens":1,"min_tokens":1,"max_completion_tokens":1,"n":1,"stream":false,"odd":[1, 2.50],"kv_transfer_params":{"a":1}})");
+      R"({"prompt":"x","max_tokens":1,"min_tokens":1,"max_completion_tokens":1,"n_predict":1,"n":1,"stream":false,"odd":[1, 2.50],"kv_transfer_params":{"a":1}})");
 }
 
 TEST(RequestBody, PrefillLegGetsALimitWhereTheClientGaveNone) {
@@ -112,9 +112,18 @@ TEST(RequestBody, CountsAsManyTokensAsThereMayBe) {
   EXPECT_LT(most, 1'000'000'000U) << "sums of many must not overflow";
   EXPECT_EQ(output_tokens(R"("max_tokens":100000000000000000000)"), most);
   EXPECT_EQ(output_tokens(R"("max_completion_tokens":null,"max_tokens":32)"), 32U);
+  EXPECT_EQ(output_tokens(R"("max_tokens":32,"n_predict":64)"), 64U);
   for (const char* none :
        {R"("max_tokens":null)", R"("max_tokens":-1)", R"("max_completion_tokens":-1)"}) {
     EXPECT_EQ(output_tokens(none), output_tokens("")) << none;
+  }
+}
+
+TEST(RequestBody, AnExtraKeyIsASalt) {
+  for (const char* name : {"cache_salt", "extra_key"}) {
+    const RequestBody body = scanned(R"({"prompt":"x",")" + std::string(name) + R"(":"k"})");
+    EXPECT_NE(body.shape(), "") << name;
+    EXPECT_FALSE(body.tokenizable()) << name;
   }
 }
 

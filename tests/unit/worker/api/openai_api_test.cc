@@ -765,5 +765,12 @@ TEST_F(OpenaiApiTest, DetokenizesNoMoreThanAReplyHolds) {
   EXPECT_EQ(ask("POST", "/detokenize", R"({"tokens":[104,105]})").body, R"({"prompt":"hi"})");
 }
 
+TEST_F(OpenaiApiTest, DetokenizesSpecialTokensUnlessTheyAreSkipped) {
+  const std::string tokens = R"({"tokens":[104,)" + std::to_string(engine::kFakeEnd) + "]";
+  EXPECT_EQ(ask("POST", "/detokenize", tokens + "}").body, R"({"prompt":"h<|im_end|>"})");
+  EXPECT_EQ(ask("POST", "/detokenize", tokens + R"(,"skip_special_tokens":true})").body,
+            R"({"prompt":"h"})");
+}
+
 }  // namespace
 }  // namespace pdjob::worker
