@@ -52,6 +52,9 @@ function(pdjob_test name)
   else()
     add_test(NAME ${name} COMMAND ${name})
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}"
-                       ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp")
+  # Each test has testing::TempDir() for itself: tests run side by side.
+  set(files ${CMAKE_BINARY_DIR}/test_files/${name})
+  file(MAKE_DIRECTORY ${files})
+  set(environment "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp" "TEST_TMPDIR=${files}/")
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}" ENVIRONMENT "${environment}")
 endfunction()

@@ -45,7 +45,8 @@ class ResponsesReplyWriter final : public ReplyForm {
     std::string call_id;  // Only of a call, and so is the name.
     std::string name;
     std::string text;      // Of a message; or the arguments.
-    std::string logprobs;  // JSON without its brackets.
+    std::string logprobs;  // JSON without its brackets. A stream has them in its deltas alone: a
+                           // worker that continues it does not know the earlier ones.
   };
   // What an object of the response says beside its items.
   struct Ending {

@@ -107,10 +107,7 @@ void ResponsesReplyWriter::append_text(std::string& out, std::string_view text) 
   json.key("content_index").integer(0).key("delta").string(text);
   append_list(json, "logprobs", logprobs_);
   end_event(out, json);
-  if (!logprobs_.empty()) {
-    message.logprobs.append(message.logprobs.empty() ? "" : ",").append(logprobs_);
-    logprobs_.clear();
-  }
+  logprobs_.clear();
 }
 
 void ResponsesReplyWriter::append_call(std::string& out, const ToolCallPart& call) {

@@ -234,6 +234,38 @@ Result<std::string> write_pattern(const PatternTree& tree, Place place) {
   return Writer(place).write(tree);
 }
 
+// A pattern without its anchors. None if it has alternatives outside of groups.
+struct Anchored {
+  std::string_view inside;
+  Anchors at;
+};
+std::optional<Anchored> read_anchors(std::string_view pattern) {
+  Anchored read{.inside = pattern};
+  read.at.begin = pattern.starts_with('^');
+  read.inside.remove_prefix(read.at.begin ? 1 : 0);
+  size_t groups = 0;
+  bool in_class = false;
+  for (size_t at = 0; at < read.inside.size(); ++at) {
+    const char sign = read.inside[at];
+    read.at.end = sign == '$' && !in_class && groups == 0;
+    if (sign == '\\') {
+      ++at;
+    } else if (in_class) {
+      in_class = sign != ']';
+    } else if (sign == '[') {
+      in_class = true;
+    } else if (sign == '(') {
+      ++groups;
+    } else if (sign == ')' && groups > 0) {
+      --groups;
+    } else if (sign == '|' && groups == 0) {
+      return std::nullopt;
+    }
+  }
+  read.inside.remove_suffix(read.at.end ? 1 : 0);
+  return read;
+}
+
 }  // namespace
 
 Result<std::string> translate_pattern(std::string_view pattern, const MatchLength& length) {
@@ -250,6 +282,23 @@ Result<std::string> translate_pattern(std::string_view pattern, const MatchLengt
     return bad_pattern("does not fit minLength and maxLength");
   }
   return write_pattern(tree, Place::kInJson);
+}
+
+std::optional<std::string> join_patterns(std::string_view one, std::string_view other) {
+  auto first = read_anchors(one);
+  auto last = read_anchors(other);
+  if (!first || !last || (first->at.begin && last->at.begin) || (first->at.end && last->at.end)) {
+    return std::nullopt;
+  }
+  if (last->at.begin || first->at.end) {
+    std::swap(first, last);
+  }
+  if (first->at.end || last->at.begin) {
+    return std::nullopt;  // One of them anchors both sides.
+  }
+  std::string joined(first->at.begin ? "^" : "");
+  joined.append(first->inside).append(".*").append(last->inside);
+  return joined += last->at.end ? "$" : "";
 }
 
 Result<std::string> translate_regex(std::string_view regex) {

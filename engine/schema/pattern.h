@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,11 @@ struct MatchLength {
 // else, for a length that cannot be kept, or if the pattern is too large; the message gives the
 // reason.
 Result<std::string> translate_pattern(std::string_view pattern, const MatchLength& length = {});
+
+// A pattern that fewer texts match: only such ones that both match. What one anchors at its
+// beginning comes first, and what one anchors at its end comes last, so texts in which the two
+// overlap are left out. None if both anchor the same side, or if one has alternatives.
+std::optional<std::string> join_patterns(std::string_view one, std::string_view other);
 
 // For a text that matches as a whole.
 Result<std::string> translate_regex(std::string_view regex);

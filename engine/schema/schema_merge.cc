@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/limits.h"
+#include "engine/schema/pattern.h"
 
 namespace pdjob::engine {
 namespace {
@@ -214,7 +215,13 @@ Status SchemaMerger::add_word(object& into, const std::string& word, const value
   if (word == "format") {
     return ok();  // An annotation.
   }
-  return notes_.not_held(path, word, "two different " + word + " apply to one value");
+  if (word == "pattern" && before->is<std::string>() && value_of_word.is<std::string>()) {
+    if (auto joined = join_patterns(before->get<std::string>(), value_of_word.get<std::string>())) {
+      into[word] = value(*std::move(joined));
+      return ok();
+    }
+  }
+  return notes_.not_held(path, word, "different values of " + word + " apply to one value");
 }
 
 // Every option of one with every option of the other.

@@ -20,6 +20,8 @@ constexpr double kNumberSteps = 1e6;
 // XGrammar's bounds for multipleOf.
 constexpr double kMultipleMax = 1024;
 constexpr double kMultipleRangeMax = 10'000;
+// Zod gives each integer these bounds, which stand for none.
+constexpr double kSafeInteger = 9007199254740991;
 
 // A format that XGrammar follows: how long its texts are, and a pattern of some of them, whose
 // length can be bounded.
@@ -150,12 +152,21 @@ Status read_multiple(const object& in, const std::string& path, SchemaNotes& not
     return refused_schema(path, "multipleOf must be a number above 0");
   }
   const double of = number_of(*multiple);
+  if (!is_whole_multiple(in)) {
+    return notes.not_held(path, "multipleOf", "multipleOf of fractions is not supported");
+  }
   const auto* low = member(out, "minimum");
   const auto* high = member(out, "maximum");
+  if (of > 1 && low != nullptr && high != nullptr && number_of(*low) <= -kSafeInteger &&
+      number_of(*high) >= kSafeInteger) {
+    out.erase("minimum");
+    out.erase("maximum");
+    low = high = nullptr;
+  }
   const bool free = low == nullptr && high == nullptr;
   const bool short_range =
       low != nullptr && high != nullptr && number_of(*high) - number_of(*low) <= kMultipleRangeMax;
-  if (is_whole_multiple(in) && (of == 1 || (of <= kMultipleMax && (free || short_range)))) {
+  if (of == 1 || (of <= kMultipleMax && (free || short_range))) {
     if (of > 1) {
       out["multipleOf"] = value(static_cast<int64_t>(of));
     }

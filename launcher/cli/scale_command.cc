@@ -128,6 +128,10 @@ Status scale(const std::string& state_dir, const std::string& job, const ScaleFl
 }  // namespace
 
 int scale_job(const std::string& state_dir, const std::string& job, const ScaleFlags& flags) {
+  if (const auto admin = admin_of(state_dir, job); !admin) {
+    std::fprintf(stderr, "pdjob scale: %s\n", plain_text(admin.error().message).c_str());
+    return kExitFailed;
+  }
   const Status scaled = scale(state_dir, job, flags);
   if (scaled) {
     return kExitOk;

@@ -536,6 +536,7 @@ void Job::on(const MessageArrived& event, Turn& turn) {
     }
   } else if (const auto* applied = std::get_if<net::MembershipApplied>(&event.message)) {
     membership_.applied(*process, *applied);
+    process->unusable = false;  // Not known until its next heartbeat: it may use new workers.
     probing_.routers_learnt();
     drain_those_known_to_leave(turn);
   }

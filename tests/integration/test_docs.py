@@ -26,6 +26,7 @@ TOGETHER = [
 # Each with what it starts by itself.
 ALONE = ["docs/how-to/run-a-batch.md", "docs/how-to/tenants.md", "docs/how-to/workers-by-hand.md"]
 LONG = [
+    "docs/how-to/responses.md",
     "docs/how-to/asynchronous-requests.md",
     "docs/how-to/batch-api.md",
     "docs/how-to/embeddings.md",
@@ -39,7 +40,7 @@ LONG = [
     "docs/tutorial.md",
 ]
 # Pages that go on from a job which is not started by any of their blocks that are run.
-FIRST = {page: "pdjob --config configs/quickstart.yaml\n" for page in ("docs/how-to/embeddings.md", "docs/tutorial.md")}
+FIRST = {page: "pdjob --config configs/quickstart.yaml\n" for page in ("docs/how-to/embeddings.md", "docs/how-to/responses.md", "docs/tutorial.md")}
 
 
 def reader(folder):

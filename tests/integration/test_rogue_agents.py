@@ -27,7 +27,7 @@ served_name: tiny
 engine: {{kind: fake, sequences: 16}}
 prefill: {{workers: 1, cluster: here}}
 decode: {{workers: 1, cluster: here}}
-clusters: {{here: {{kind: local}}, lab: {{kind: agents, listen: '{self.address}', key_file: {key}, lease: 3s}}}}
+clusters: {{here: {{kind: local}}, lab: {{kind: agents, listen: '{self.address}', key_file: {key}, nodes: 0, lease: 3s}}}}
 router: {{listen: '127.0.0.1:0'}}
 launcher: {{state_dir: {folder}/state, orphan_timeout: {orphan_timeout}}}
 """, folder)

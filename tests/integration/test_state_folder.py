@@ -243,7 +243,10 @@ def test_a_plan_runs_nothing_that_the_file_names(tmp_path):
 def test_a_folder_that_somebody_removes_is_made_anew_and_the_job_goes_on(orphan_timeout):
     with running(orphan_timeout=orphan_timeout) as job:
         pids = {name: process["pid"] for name, process in job.processes().items()}
-        shutil.rmtree(job.folder / "state")
+        for _ in range(50):  # The launcher writes there meanwhile.
+            shutil.rmtree(job.folder / "state", ignore_errors=True)
+            if not list(job.folder.glob("state/*/launcher.json")):
+                break
         eventually(lambda: list(job.folder.glob("state/*/launcher.json")), 30, "the folder is there again")
         assert "was removed: it is made anew" in job.log_tail()
         os.kill(pids["decode-0"], signal.SIGKILL)

@@ -422,8 +422,8 @@ TEST(ResponsesReply, LogprobsComeWithTheTextOfTheirTokens) {
                 R"([{"token":"<4>","logprob":-1,"bytes":[60,52,62],"top_logprobs":[]},
               {"token":"Hi","logprob":-0.5,"bytes":[72,105],
                "top_logprobs":[{"token":"Hi","logprob":-0.5,"bytes":[72,105]}]}])"));
-  EXPECT_EQ(events.back()["response"]["output"][0]["content"][0]["logprobs"],
-            events[4]["logprobs"]);
+  EXPECT_EQ(events.back()["response"]["output"][0]["content"][0]["logprobs"], json::array())
+      << "a worker that continues the stream does not know the earlier ones";
 }
 
 // Regression guard: a worker that continues a stream writes the parts that the client has again,

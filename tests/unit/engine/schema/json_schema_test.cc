@@ -42,7 +42,7 @@ TEST(JsonSchema, WhatCannotBeHeldIsRefusedWithItsPathOrNamed) {
     const char* note;
   } cases[] = {
       {R"({"type":"array","uniqueItems":true})", ": uniqueItems is not supported", ": uniqueItems"},
-      {R"({"type":"number","multipleOf":0.01})", ": multipleOf is not supported with these bounds",
+      {R"({"type":"number","multipleOf":0.01})", ": multipleOf of fractions is not supported",
        ": multipleOf"},
       {R"({"not":{"type":"string"}})", ": not is not supported", ": not"},
       {R"({"type":"string","enum":[1,2]})", ": no value of enum is of its type", ": type"},
@@ -62,6 +62,17 @@ TEST(JsonSchema, WhatCannotBeHeldIsRefusedWithItsPathOrNamed) {
     EXPECT_EQ(open_schema(whole).not_held,
               std::vector<std::string>{"properties.a" + std::string(each.note)});
   }
+}
+
+TEST(JsonSchema, TheBoundsOfSafeIntegersAreNoneBesideAMultiple) {
+  const auto grammar =
+      compile(
+          StructureKind::kSchema,
+          R"({"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991,"multipleOf":5})")
+          .value();
+  EXPECT_TRUE(follows(grammar, "100005"));
+  EXPECT_TRUE(follows(grammar, "-15"));
+  EXPECT_FALSE(follows(grammar, "7"));
 }
 
 TEST(JsonSchema, WhatAsksForNothingIsLeftOut) {
@@ -99,6 +110,11 @@ TEST(JsonSchema, SchemasThatApplyTogetherBecomeOne) {
   EXPECT_TRUE(follows(beside, R"({"a": "xy"})"));
   EXPECT_FALSE(follows(beside, R"({"a": ""})"));
   EXPECT_FALSE(follows(beside, R"({"a": "xyz"})"));
+  const auto ends = grammar(
+      R"({"type":"string","maxLength":12,"allOf":[{"pattern":"^a.*"},{"pattern":".*\\.md$"}]})");
+  EXPECT_TRUE(follows(ends, R"("ab.md")"));
+  EXPECT_FALSE(follows(ends, R"("b.md")"));
+  EXPECT_FALSE(follows(ends, R"("a.mdx")"));
   EXPECT_EQ(refusal(R"({"allOf":[{"type":"string"},{"type":"null"}]})"),
             "the JSON schema at $: no value fits");
 }

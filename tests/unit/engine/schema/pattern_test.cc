@@ -47,6 +47,18 @@ TEST(Pattern, ALengthBesideItIsKept) {
   EXPECT_EQ(fitted("^[a-z]{3}$", 4, 9), "does not fit minLength and maxLength");
 }
 
+TEST(Pattern, PatternsOfOneTextAreJoinedIfTheyLeaveEachOtherRoom) {
+  EXPECT_EQ(join_patterns("^a.*", R"(.*\.md$)"), R"(^a.*.*.*\.md$)");
+  EXPECT_EQ(join_patterns("z$", "^a"), "^a.*z$");
+  EXPECT_EQ(join_patterns("x", "^a"), "^a.*x");
+  EXPECT_EQ(join_patterns("z$", "x[|^$]"), "x[|^$].*z$");
+  EXPECT_EQ(join_patterns("^(a|b)", R"(\$)"), R"(^(a|b).*\$)");
+  for (const auto& [one, other] : {std::pair{"^a", "^b"}, std::pair{"a$", "b$"},
+                                   std::pair{"^a$", "b"}, std::pair{"a|b", "c"}}) {
+    EXPECT_EQ(join_patterns(one, other), std::nullopt) << one << " and " << other;
+  }
+}
+
 TEST(Pattern, WhatCannotBeFollowedIsRefused) {
   for (const char* pattern : {"^(?=a)b$",
                               "^(?!a)b$",
