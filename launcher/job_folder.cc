@@ -230,7 +230,23 @@ bool JobFolder::is_there() const {
          held.st_ino == found.st_ino && held.st_dev == found.st_dev;
 }
 
+bool JobFolder::is_whole() const {
+  return is_there() && std::ranges::all_of(published_, [this](const auto& file) {
+           return access((path_ + "/" + file.first).c_str(), F_OK) == 0;
+         });
+}
+
 Status JobFolder::make_anew() {
+  if (!is_there()) {
+    PDJOB_TRY_STATUS(take_anew());
+  }
+  for (const auto& [name, text] : published_) {
+    PDJOB_TRY_STATUS(write_private(path_ + "/" + name, text));
+  }
+  return ok();
+}
+
+Status JobFolder::take_anew() {
   PDJOB_TRY_STATUS(make_private_folder(path_));
   net::Fd lock = open_folder(path_);
   if (!lock.valid()) {
@@ -241,9 +257,6 @@ Status JobFolder::make_anew() {
     return Error{ErrorCode::kInvalidArgument, "another job has the folder " + path_ + " now"};
   }
   lock_ = std::move(lock);
-  for (const auto& [name, text] : published_) {
-    PDJOB_TRY_STATUS(write_private(path_ + "/" + name, text));
-  }
   return ok();
 }
 

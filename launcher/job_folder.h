@@ -48,8 +48,10 @@ class JobFolder {
   Status publish_control_key(const std::string& key);
   // Somebody has removed the folder, or another one has its path.
   bool is_there() const;
-  // Makes a folder that was removed, with all that was published. kInvalidArgument: another job, or
-  // another user, has its path now.
+  // False also if somebody has removed a file that was published in it.
+  bool is_whole() const;
+  // Makes a folder that was removed or emptied, with all that was published. kInvalidArgument:
+  // another job, or another user, has its path now.
   Status make_anew();
   LogFolder& logs() { return logs_; }
   const std::string& path() const { return path_; }
@@ -88,6 +90,8 @@ class JobFolder {
       : path_(std::move(path)), logs_(std::move(logs)), lock_(std::move(lock)) {}
 
   Status write(const char* name, const std::string& text);
+  // Takes the place of a folder that is gone.
+  Status take_anew();
 
   std::string path_;
   std::map<std::string, std::string> published_;  // Texts by the names of their files.

@@ -102,7 +102,7 @@ bool JobRun::succeeded(const std::string& what, const Status& written, bool& tol
 }
 
 void JobRun::look_after_folder() {
-  if (!folder_.is_there()) {
+  if (!folder_.is_whole()) {
     make_folder_anew();
   }
   if (lasts_) {
@@ -117,8 +117,9 @@ void JobRun::look_after_folder() {
 }
 
 void JobRun::make_folder_anew() {
+  const std::string gone = "the job's folder " + folder_.path() +
+                           (folder_.is_there() ? " has lost files" : " was removed");
   const Status made = folder_.make_anew();
-  const std::string gone = "the job's folder " + folder_.path() + " was removed";
   if (made) {
     folder_gone_ = false;
     terminal_.say("pdjob: " + gone + ": it is made anew\n");

@@ -99,7 +99,7 @@ std::string remarks(const JobView& view) {
     text += names_text(names) + (names.size() == 1 ? " " : ": each ") + why + "\n";
   }
   for (const auto& [worker, why] : troubles(view.job)) {
-    text += "requests avoid " + worker + ": " + why + "\n";
+    text.append("requests avoid ").append(worker).append(": ").append(why).append("\n");
   }
   return text;
 }

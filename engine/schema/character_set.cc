@@ -27,10 +27,25 @@ const CharacterSet& small_letters() {
   return set;
 }
 
-const CharacterSet kDigits = {{'0', '9'}};
-const CharacterSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-const CharacterSet kSpace = {{'\t', '\r'}, {' ', ' '}};
-const CharacterSet kAscii = {{0, 0x7F}};
+const CharacterSet& digits() {
+  static const CharacterSet set = {{'0', '9'}};
+  return set;
+}
+
+const CharacterSet& word() {
+  static const CharacterSet set = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+  return set;
+}
+
+const CharacterSet& space() {
+  static const CharacterSet set = {{'\t', '\r'}, {' ', ' '}};
+  return set;
+}
+
+const CharacterSet& ascii() {
+  static const CharacterSet set = {{0, 0x7F}};
+  return set;
+}
 
 CharacterSet with_letters(CharacterSet set) {
   set.add(letters());
@@ -46,17 +61,17 @@ CharacterSet CharacterSet::all() { return {{0, 0xD7FF}, {0xE000, 0x10FFFF}}; }
 std::optional<CharacterSet> CharacterSet::of_escape(char letter) {
   switch (letter) {
     case 'd':
-      return kDigits;
+      return digits();
     case 'D':
-      return with_letters(kAscii.without(kDigits));
+      return with_letters(ascii().without(digits()));
     case 'w':
-      return kWord;
+      return word();
     case 'W':
-      return kAscii.without(kWord);
+      return ascii().without(word());
     case 's':
-      return kSpace;
+      return space();
     case 'S':
-      return with_letters(kAscii.without({{0, ' '}}));
+      return with_letters(ascii().without({{0, ' '}}));
     default:
       return std::nullopt;
   }
@@ -73,7 +88,7 @@ std::optional<CharacterSet> CharacterSet::of_property(std::string_view name) {
     return small_letters();
   }
   if (name == "N" || name == "Nd" || name == "Number" || name == "Decimal_Number") {
-    return kDigits;
+    return digits();
   }
   return std::nullopt;
 }

@@ -230,11 +230,11 @@ class SchemaReader {
   }
 
   static Result<std::vector<std::string>> types_of(const value& given, const Place& place) {
-    static const std::set<std::string> kTypes = {"string", "integer", "number", "array",
-                                                 "object", "boolean", "null"};
+    static const std::set<std::string> known = {"string", "integer", "number", "array",
+                                                "object", "boolean", "null"};
     std::vector<std::string> types;
     for (const value& each : given.is<array>() ? given.get<array>() : array{given}) {
-      if (!each.is<std::string>() || !kTypes.contains(each.get<std::string>()) ||
+      if (!each.is<std::string>() || !known.contains(each.get<std::string>()) ||
           std::count(types.begin(), types.end(), each.get<std::string>()) > 0) {
         types.clear();
         break;

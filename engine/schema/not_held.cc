@@ -10,7 +10,8 @@ void NotHeld::add(const std::string& place, const std::vector<std::string>& part
   constexpr size_t kRoomForTheRest = 32;
   for (const std::string& part : parts) {
     const bool inside = part.find(": ") != std::string::npos;
-    std::string one = place + (inside ? "." : ": ") + part;
+    std::string one = place;
+    one.append(inside ? "." : ": ").append(part);
     std::replace_if(
         one.begin(), one.end(), [](char sign) { return sign < 0x20 || sign > 0x7E || sign == ';'; },
         '?');

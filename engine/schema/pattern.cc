@@ -165,9 +165,9 @@ class Writer {
   }
 
   Status append_set(const CharacterSet& set) {
-    static const CharacterSet kEscapedInJson = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+    static const CharacterSet escaped_in_json = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
     const bool in_json = place_ == Place::kInJson;
-    const CharacterSet raw = in_json ? set.without(kEscapedInJson) : set;
+    const CharacterSet raw = in_json ? set.without(escaped_in_json) : set;
     std::vector<std::string> ways;
     if (!raw.empty()) {
       ways.push_back(written(raw));

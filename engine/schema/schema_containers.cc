@@ -267,7 +267,7 @@ class ContainerReader {
                                      "patternProperties must allow a value");
     }
     if (translated->empty()) {
-      out["additionalProperties"] = of_them;
+      out["additionalProperties"] = std::move(of_them);
       return ok();
     }
     object one;

@@ -345,7 +345,7 @@ Result<std::string> find_model(const std::string& model, const Places& places) {
     candidates.emplace_back(expand_home(model, places));
   } else {
     for (const std::string& folder : folders) {
-      candidates.emplace_back(folder + "/" + model + ".gguf");
+      candidates.emplace_back(std::filesystem::path(folder) / (model + ".gguf"));
     }
   }
   std::string tried;

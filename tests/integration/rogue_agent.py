@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import zmq
+import zmq.utils.z85
 
 from conftest import BIN
 

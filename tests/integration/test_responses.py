@@ -80,7 +80,7 @@ def test_create_answers_as_a_chat_does(job, client):
     assert (response.usage.output_tokens, response.usage.total_tokens) == (24, 24 + response.usage.input_tokens)
     assert (response.model, response.instructions, response.metadata) == (MODEL, "Be brief.", {"a": "b"})
     assert response.id.startswith("resp_") and response.output[0].id.startswith("msg_")
-    eventually(lambda: metric(job.url, "pdjob_router_requests_total", outcome="ok") == before + 2, 30, "both are counted")
+    eventually(lambda: metric(job.url, "pdjob_router_requests_total", outcome="ok") >= before + 2, 30, "both are counted, beside probes")
 
 
 def test_a_stream_is_the_whole_response_in_parts(client):
