@@ -1,5 +1,6 @@
 """An agent that lies: it has the key of one cluster, and speaks the protocol of agents (docs/reference/wire-format.md) by itself."""
 
+import functools
 import hashlib
 import struct
 import subprocess
@@ -32,9 +33,13 @@ def text(value):
     return struct.pack("<I", len(value)) + value.encode()
 
 
+@functools.cache
+def build():
+    return subprocess.run([BIN, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+
+
 def hello(name, instance):
-    build = subprocess.run([BIN, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    return text(name) + struct.pack("<QQQ", instance, 0, 0) + text(build) + struct.pack("<I", 4) + text("") + struct.pack("<Q", 1 << 33) + text("") + struct.pack("<II", 0, 0)
+    return text(name) + struct.pack("<QQQ", instance, 0, 0) + text(build()) + struct.pack("<I", 4) + text("") + struct.pack("<Q", 1 << 33) + text("") + struct.pack("<II", 0, 0)
 
 
 def ready(host="127.0.0.1", running=(), doors=()):
