@@ -41,10 +41,7 @@ CLIENTS = {
     "vercel-chat": ("node", "vercel_ai", "chat"),
     "vercel-compatible": ("node", "vercel_ai", "compatible"),
 }
-TWO_PATTERNS = "400: two patterns of one text, which startsWith and endsWith make, cannot be followed together"
 FAILS = {
-    ("openai-node", "parseReturnsAMultiple"): "400: multipleOf with the bounds that zod gives to each integer is refused",
-    **{(f"vercel-{name}", "generateObjectGivesATextWithABeginningAndAnEnd"): TWO_PATTERNS for name in ("responses", "chat", "compatible")},
     ("vercel-responses", "aConversationGoesOn"): "it refers to a stored text by item_reference, and pdjob stores none: docs/how-to/responses.md",
 }
 FACT = re.compile(r"^(?:async def|def|export async function) (\w+)\(\)", re.MULTILINE)
