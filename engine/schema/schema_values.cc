@@ -20,8 +20,6 @@ constexpr double kNumberSteps = 1e6;
 // XGrammar's bounds for multipleOf.
 constexpr double kMultipleMax = 1024;
 constexpr double kMultipleRangeMax = 10'000;
-// Zod gives each integer these bounds, which stand for none.
-constexpr double kSafeInteger = 9007199254740991;
 
 // A format that XGrammar follows: how long its texts are, and a pattern of some of them, whose
 // length can be bounded.
@@ -157,12 +155,6 @@ Status read_multiple(const object& in, const std::string& path, SchemaNotes& not
   }
   const auto* low = member(out, "minimum");
   const auto* high = member(out, "maximum");
-  if (of > 1 && low != nullptr && high != nullptr && number_of(*low) <= -kSafeInteger &&
-      number_of(*high) >= kSafeInteger) {
-    out.erase("minimum");
-    out.erase("maximum");
-    low = high = nullptr;
-  }
   const bool free = low == nullptr && high == nullptr;
   const bool short_range =
       low != nullptr && high != nullptr && number_of(*high) - number_of(*low) <= kMultipleRangeMax;

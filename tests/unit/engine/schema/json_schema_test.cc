@@ -64,17 +64,6 @@ TEST(JsonSchema, WhatCannotBeHeldIsRefusedWithItsPathOrNamed) {
   }
 }
 
-TEST(JsonSchema, TheBoundsOfSafeIntegersAreNoneBesideAMultiple) {
-  const auto grammar =
-      compile(
-          StructureKind::kSchema,
-          R"({"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991,"multipleOf":5})")
-          .value();
-  EXPECT_TRUE(follows(grammar, "100005"));
-  EXPECT_TRUE(follows(grammar, "-15"));
-  EXPECT_FALSE(follows(grammar, "7"));
-}
-
 TEST(JsonSchema, WhatAsksForNothingIsLeftOut) {
   for (const char* schema :
        {R"({"type":"string","format":"color"})", R"({"type":"integer","format":"int64"})",
