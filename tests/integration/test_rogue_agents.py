@@ -16,7 +16,7 @@ from rogue_agent import EXITED, HELLO, NODE_READY, WELCOME, Rogue, exited, hello
 class Clusters:
     """A job of which all runs on this machine, and which has another cluster that waits for agents."""
 
-    def __init__(self, folder, orphan_timeout):
+    def __init__(self, folder, orphan_timeout, lease):
         self.address = f"127.0.0.1:{free_port()}"
         key = f"{folder}/lab.key"
         subprocess.run([BIN, "agent", "--new-key", key], check=True)
@@ -27,7 +27,7 @@ served_name: tiny
 engine: {{kind: fake, sequences: 16}}
 prefill: {{workers: 1, cluster: here}}
 decode: {{workers: 1, cluster: here}}
-clusters: {{here: {{kind: local}}, lab: {{kind: agents, listen: '{self.address}', key_file: {key}, nodes: 0, lease: 3s}}}}
+clusters: {{here: {{kind: local}}, lab: {{kind: agents, listen: '{self.address}', key_file: {key}, nodes: 0, lease: {lease}}}}}
 router: {{listen: '127.0.0.1:0'}}
 launcher: {{state_dir: {folder}/state, orphan_timeout: {orphan_timeout}}}
 """, folder)
@@ -41,9 +41,9 @@ launcher: {{state_dir: {folder}/state, orphan_timeout: {orphan_timeout}}}
 
 
 @contextlib.contextmanager
-def clusters(orphan_timeout):
+def clusters(orphan_timeout, lease="3s"):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        made = Clusters(folder, orphan_timeout)
+        made = Clusters(folder, orphan_timeout, lease)
         try:
             made.job.wait_ready()
             yield made
@@ -73,7 +73,7 @@ def test_a_key_of_one_cluster_neither_kills_nor_doubles_nor_buries_what_runs_on_
 
 
 def test_as_many_nodes_as_a_cluster_can_have_do_not_end_the_launcher():
-    with clusters("60s") as made, Rogue(made.address, made.key) as rogue:
+    with clusters("60s", lease="10min") as made, Rogue(made.address, made.key) as rogue:
         before = made.facts()
         for number in range(4096 + 20):
             rogue.send(HELLO, hello(f"n{number}", number + 1))
