@@ -13,13 +13,13 @@ PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
 
 # Where the routes of each kind of process are in the code: the file, and a pattern with their paths.
 ROUTES = {
-    "router": [("router/http_api.cc", r'\{"(?:GET|POST)", "(/[^"]*)", Endpoint'), ("router/async/async_api.cc", r'request\.path == "(/v1/[^"]*)"'), ("router/batches/batch_relay.cc", r'[{ ]"(/v1/[^"]*)"')],
+    "router": [("router/http_api.cc", r'\{"(?:GET|POST)", "(/[^"]*)", Endpoint'), ("router/async/async_api.cc", r'\bpath == "(/v1/[^"]*)"'), ("router/batches/batch_relay.cc", r'[{ ]"(/v1/[^"]*)"')],
     "worker": [("worker/api/openai_api.cc", r'\{"(/[^"]*)", "(?:GET|POST)",')],
     "control": [("router/control/control_words.cc", r'\{"(?:GET|POST)", "(/[^"]*)", Words')],
     "launcher": [("launcher/admin_api.cc", r'request\.path == "(/[^"]*)"')],
 }
-# Routes with an id at their end have no table.
-WITH_ID = {"router": {"/pdjob/requests/{id}", "/v1/files/{id}", "/v1/files/{id}/content", "/v1/batches/{id}", "/v1/batches/{id}/cancel"}, "worker": {"/pdjob/transfers/{id}"}, "control": set(), "launcher": set()}
+# Those of these routes with an id are in no table.
+WITH_ID = {"router": {"/pdjob/requests/{id}", "/v1/files/{id}", "/v1/files/{id}/content", "/v1/batches/{id}", "/v1/batches/{id}/cancel"}, "worker": {"/pdjob/transfers/{id}", "/v1/models/{id}"}, "control": set(), "launcher": set()}
 
 
 def on_pre_build(config):
@@ -27,7 +27,7 @@ def on_pre_build(config):
     paths = yaml.safe_load((ROOT / "docs/reference/openapi.yaml").read_text())["paths"]
     for tag, places in ROUTES.items():
         written = {path for path, operations in paths.items() for what in operations.values() if "tags" in what and tag in what["tags"]}
-        coded = {path for file, pattern in places for path in re.findall(pattern, (ROOT / file).read_text())} | WITH_ID[tag]
+        coded = {path.replace("/ID", "/{id}") for file, pattern in places for path in re.findall(pattern, (ROOT / file).read_text())} | WITH_ID[tag]
         if written != coded:
             raise PluginError(f"docs/reference/openapi.yaml: the {tag}'s routes differ from the code's: {sorted(written ^ coded)}")
 
