@@ -15,6 +15,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LANGUAGES = {"bash", "sh", "python"}
@@ -101,7 +102,7 @@ class Reader:
         for name in ("smollm2-135m-instruct", "smollm2-135m-instruct-q8_0"):
             (models / f"{name}.gguf").symlink_to(model)
         (self.folder / "model.gguf").symlink_to(model)
-        self.environment = {**os.environ, "HOME": str(self.folder), "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": ""}
+        self.environment = {**os.environ, "HOME": str(self.folder), "PATH": f"{self.folder}/bin:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": ""}
         for name in ("PDJOB_MODELS", "XDG_STATE_HOME"):
             self.environment.pop(name, None)
 
@@ -174,9 +175,10 @@ def sections(text):
 
 
 def laid_over(base, over):
-    """Keys of the root win. Two blocks of keys below the same one become one."""
+    """Keys of `over` win. Two blocks of keys below the same one become one."""
     lines = sections(base)
     for key, own in sections(over).items():
         both = key in lines and [lines[key][0].split("#")[0].strip(), own[0].split("#")[0].strip()] == [f"{key}:"] * 2
-        lines[key] = lines[key] + own[1:] if both else own
+        known = {line.split(":")[0] for line in own[1:]}
+        lines[key] = [line for line in lines[key] if line.split(":")[0] not in known] + own[1:] if both else own
     return "\n".join(line for some in lines.values() for line in some) + "\n"
