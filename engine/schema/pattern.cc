@@ -148,6 +148,7 @@ class Writer {
       return ok();
     }
     const bool grouped = part.kind != Kind::kSet && part.kind != Kind::kChoice;
+    const size_t begin = out_.size();
     out_ += grouped ? "(" : "";
     PDJOB_TRY_STATUS(append(part));
     out_ += grouped ? ")" : "";
@@ -155,7 +156,10 @@ class Writer {
     if (tree.most == kUnbounded) {
       out_ += tree.least == 0 ? "*" : tree.least == 1 ? "+" : "{" + count(tree.least) + ",}";
     } else if (tree.least == 0 && tree.most == 1) {
-      out_ += '?';
+      // XGrammar 0.2.8 lets (ab+)? begin with the b.
+      const bool is_group = out_[begin] == '(';
+      out_.insert(begin, is_group ? "(|" : "");
+      out_ += is_group ? ')' : '?';
     } else if (tree.least == tree.most) {
       out_ += tree.most == 1 ? "" : "{" + count(tree.most) + "}";
     } else {

@@ -195,7 +195,7 @@ def ask(program, strictness, schemas):
     return [block.split("\n") for block in blocks[:-1]]
 
 
-MAY_REFUSE = ("uniqueItems is not supported", "multipleOf is not supported", "oneOf must differ", "patternProperties is not supported")
+MAY_REFUSE = ("uniqueItems is not supported", "multipleOf is not supported", "multipleOf of fractions", "oneOf must differ", "patternProperties is not supported")
 
 
 def main():

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/engine/grammar/grammar_rig.h"
+
 namespace pdjob::engine {
 namespace {
 
@@ -45,6 +47,17 @@ TEST(Pattern, ALengthBesideItIsKept) {
   EXPECT_EQ(fitted("^a[b-d]*-[ef]*$", 0, 12), "^a[b-d]{0,5}\\-[ef]{0,5}$");
   EXPECT_EQ(fitted("^(a{5}|b{2})$", 3, 9), "^(a{5})$");
   EXPECT_EQ(fitted("^[a-z]{3}$", 4, 9), "does not fit minLength and maxLength");
+}
+
+TEST(Pattern, AnOptionalSequenceIsWholeOrNotThere) {
+  const auto grammar =
+      compile(StructureKind::kSchema, R"({"type":"string","pattern":"^T(ab+)?Z$"})").value();
+  for (const char* text : {R"("TZ")", R"("TabZ")", R"("TabbbZ")"}) {
+    EXPECT_TRUE(follows(grammar, text)) << text;
+  }
+  for (const char* text : {R"("TbZ")", R"("TbbZ")", R"("TaZ")"}) {
+    EXPECT_FALSE(follows(grammar, text)) << text;
+  }
 }
 
 TEST(Pattern, PatternsOfOneTextAreJoinedIfTheyLeaveEachOtherRoom) {
