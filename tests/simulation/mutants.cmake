@@ -128,7 +128,6 @@ mutant(ledger_comes_late launcher launcher/run/ledger.cc "    return LedgerDue::
 mutant(adoption_allows_nobody launcher launcher/job_runner.cc "      control_->allow(process.name, control_keys(process.incarnation).public_key);" "")
 mutant(adoption_trusts_the_ledger launcher launcher/job/job_adoption.cc "!here.contains(&process)" "false")
 mutant(adoption_forgets_trust launcher launcher/job/job_adoption.cc "  trust_ = NodeTrust(record.trust);" "")
-mutant(ledger_forgets_leavers scaling launcher/run/ledger.cc "|| lets_a_process_leave(event)" "")
 mutant(scaling_forgets_held scaling launcher/job_scaling.cc "      seen.held += process.load.requests_queued;" "")
 mutant(job_never_moves stragglers launcher/job/job.cc "level > 0 && !process.is_router()" "false && !process.is_router()")
 mutant(scaling_ignores_maximum growing launcher/scaling/autoscaler.cc "  const uint32_t most = ceiling(index, why);" "  const uint32_t most = ceiling(index, why) + 4;")

@@ -226,15 +226,23 @@ bool run_in_parts(const SimProgram& program, const Arguments& arguments) {
 }
 
 // Each part in a process of its own: an abort counts as found, too, because the core noticed it by
-// itself.
+// itself. Some seeds find a bug in a long story only, so it may take a few of them.
 bool find_one(const SimProgram& program, uint64_t seeds) {
-  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+  constexpr int kFindsMax = 4;
+  int finds = 0;
+  for (uint64_t seed = 1; seed <= seeds && finds < kFindsMax; ++seed) {
     const SimCall call{.seed = seed};
     if (fails(program, call)) {
+      ++finds;
       std::printf("found by seed %llu\n", static_cast<unsigned long long>(seed));
       const uint32_t events = count_events(program, seed);
-      return events == 0 || minimise(program, seed, events) < kFewEvents;
+      if (events == 0 || minimise(program, seed, events) < kFewEvents) {
+        return true;
+      }
     }
+  }
+  if (finds > 0) {
+    return false;
   }
   std::printf("no violation in %llu seeds\n", static_cast<unsigned long long>(seeds));
   return false;
