@@ -25,7 +25,7 @@ void append_list(JsonWriter& json, std::string_view name, std::string_view items
   json.end_array();
 }
 
-void append_usage(JsonWriter& json, const Usage& usage) {
+void append_response_usage(JsonWriter& json, const Usage& usage) {
   json.begin_object();
   json.key("input_tokens").integer(usage.prompt_tokens);
   json.key("input_tokens_details").begin_object();
@@ -266,7 +266,7 @@ void ResponsesReplyWriter::append_response(JsonWriter& json, const Ending& endin
   json.end_array();
   json.key("usage");
   if (ending.usage != nullptr) {
-    append_usage(json, *ending.usage);
+    append_response_usage(json, *ending.usage);
   } else {
     json.null();
   }

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Error refused(const std::string& why) { return {ErrorCode::kInvalidArgument, why}; }
+Error refuse_file(const std::string& why) { return {ErrorCode::kInvalidArgument, why}; }
 
 class Descriptor {
  public:
@@ -53,16 +53,16 @@ Result<std::string> read_small_file(const std::string& path, size_t bytes_max, S
   const Descriptor file(path);
   struct stat found{};
   if (file.number() < 0 || fstat(file.number(), &found) != 0) {
-    return refused(std::strerror(errno));
+    return refuse_file(std::strerror(errno));
   }
   if (S_ISDIR(found.st_mode)) {
-    return refused(std::strerror(EISDIR));
+    return refuse_file(std::strerror(EISDIR));
   }
   if (!S_ISREG(found.st_mode)) {
     return Error{ErrorCode::kUnsupported, "it is not a regular file"};
   }
   if (secrecy == Secrecy::kSecret && !is_secret(found, path)) {
-    return refused("other users may read it: run `chmod 600 " + path + "`");
+    return refuse_file("other users may read it: run `chmod 600 " + path + "`");
   }
   std::string text(bytes_max, '\0');
   size_t size = 0;
@@ -72,7 +72,7 @@ Result<std::string> read_small_file(const std::string& path, size_t bytes_max, S
     size += static_cast<size_t>(got);
   }
   if (got < 0) {
-    return refused(std::strerror(errno));
+    return refuse_file(std::strerror(errno));
   }
   text.resize(size);
   return text;

@@ -69,14 +69,14 @@ void for_each_foreign(const JobConfig& config, const Found& found) {
 // The GPUs that one engine takes: the product of its parallel sizes. Makes call these options
 // alike, such as --tensor-parallel-size.
 uint64_t gpus_of(const std::vector<std::string>& args) {
-  constexpr uint64_t kGpusMax = 1 << 20;
+  constexpr uint64_t kProductMax = 1 << 20;
   uint64_t gpus = 1;
   for (size_t i = 0; i < args.size(); ++i) {
     const bool parallel =
         engine::is_option(args[i]) && engine::option_name(args[i]).ends_with("-parallel-size");
     const std::string value = parallel ? engine::option_value(args, i) : "";
     const auto factor = parse_number<uint64_t>(value).value_or(1);
-    gpus *= std::clamp<uint64_t>(factor, 1, kGpusMax / gpus);
+    gpus *= std::clamp<uint64_t>(factor, 1, kProductMax / gpus);
   }
   return gpus;
 }

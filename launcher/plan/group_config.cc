@@ -4,7 +4,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr uint64_t kMemoryMibMax = 1ULL << 32;
-constexpr size_t kClustersMax = 64;
+constexpr size_t kClustersOfGroupMax = 64;
 constexpr size_t kLabelsMax = 64;
 
 void read_cluster(ConfigReader& in, GroupConfig& config) {
@@ -59,8 +59,8 @@ void check(ConfigReader& in, const std::string& section, uint32_t workers,
                                           ", got " + std::to_string(config.workers_min));
   }
   check(in, section, workers, config.scaling);
-  if (config.clusters.size() > kClustersMax || config.labels.size() > kLabelsMax) {
-    in.fail(section, "must name at most " + std::to_string(kClustersMax) + " clusters and " +
+  if (config.clusters.size() > kClustersOfGroupMax || config.labels.size() > kLabelsMax) {
+    in.fail(section, "must name at most " + std::to_string(kClustersOfGroupMax) + " clusters and " +
                          std::to_string(kLabelsMax) + " labels");
   }
 }
