@@ -238,34 +238,19 @@ Result<std::string> write_pattern(const PatternTree& tree, Place place) {
   return Writer(place).write(tree);
 }
 
-// A pattern without its anchors. None if it has alternatives outside of groups.
+// A pattern without its anchors. None if it cannot be followed, or has alternatives outside of
+// groups.
 struct Anchored {
   std::string_view inside;
   Anchors at;
 };
 std::optional<Anchored> read_anchors(std::string_view pattern) {
-  Anchored read{.inside = pattern};
-  read.at.begin = pattern.starts_with('^');
-  read.inside.remove_prefix(read.at.begin ? 1 : 0);
-  size_t groups = 0;
-  bool in_class = false;
-  for (size_t at = 0; at < read.inside.size(); ++at) {
-    const char sign = read.inside[at];
-    read.at.end = sign == '$' && !in_class && groups == 0;
-    if (sign == '\\') {
-      ++at;
-    } else if (in_class) {
-      in_class = sign != ']';
-    } else if (sign == '[') {
-      in_class = true;
-    } else if (sign == '(') {
-      ++groups;
-    } else if (sign == ')' && groups > 0) {
-      --groups;
-    } else if (sign == '|' && groups == 0) {
-      return std::nullopt;
-    }
+  Result<PatternTree> tree = parse_pattern(pattern);
+  if (!tree || tree->kind == Kind::kChoice) {
+    return std::nullopt;
   }
+  Anchored read{.inside = pattern, .at = take_anchors(*tree)};
+  read.inside.remove_prefix(read.at.begin ? 1 : 0);
   read.inside.remove_suffix(read.at.end ? 1 : 0);
   return read;
 }

@@ -27,9 +27,10 @@ struct MatchLength {
 // reason.
 Result<std::string> translate_pattern(std::string_view pattern, const MatchLength& length = {});
 
-// A pattern that fewer texts match: only such ones that both match. What one anchors at its
-// beginning comes first, and what one anchors at its end comes last, so texts in which the two
-// overlap are left out. None if both anchor the same side, or if one has alternatives.
+// A pattern of texts that match both. The part that is anchored at its beginning comes first, and
+// the part that is anchored at its end comes last, so texts in which the two overlap are left out.
+// None if both anchor the same side, if one has alternatives outside of groups, or if it cannot be
+// followed.
 std::optional<std::string> join_patterns(std::string_view one, std::string_view other);
 
 // For a text that matches as a whole.

@@ -103,8 +103,7 @@ Status wait(const AskedProcess& admin, Answer answer, Duration timeout) {
   return ok();
 }
 
-Status scale(const std::string& state_dir, const std::string& job, const ScaleFlags& flags) {
-  PDJOB_TRY(const AskedProcess admin, admin_of(state_dir, job));
+Status scale(const AskedProcess& admin, const ScaleFlags& flags) {
   if (!flags.sizes.empty()) {
     std::string sizes;
     for (const std::string& size : flags.sizes) {
@@ -114,7 +113,7 @@ Status scale(const std::string& state_dir, const std::string& job, const ScaleFl
               body_of(send_order(admin, {.method = "POST", .target = "/scale", .body = sizes})));
     PDJOB_TRY(const Answer answer, read_answer(body));
     if (!answer.warning.empty()) {
-      std::fprintf(stderr, "warning: %s\n", answer.warning.c_str());
+      std::fprintf(stderr, "warning: %s\n", plain_text(answer.warning).c_str());
     }
     if (!flags.no_wait) {
       PDJOB_TRY_STATUS(wait(admin, answer, std::chrono::seconds(flags.timeout_s)));
@@ -128,11 +127,12 @@ Status scale(const std::string& state_dir, const std::string& job, const ScaleFl
 }  // namespace
 
 int scale_job(const std::string& state_dir, const std::string& job, const ScaleFlags& flags) {
-  if (const auto admin = admin_of(state_dir, job); !admin) {
+  const auto admin = admin_of(state_dir, job);
+  if (!admin) {
     std::fprintf(stderr, "pdjob scale: %s\n", plain_text(admin.error().message).c_str());
     return kExitFailed;
   }
-  const Status scaled = scale(state_dir, job, flags);
+  const Status scaled = scale(*admin, flags);
   if (scaled) {
     return kExitOk;
   }

@@ -66,8 +66,9 @@ TEST(Pattern, PatternsOfOneTextAreJoinedIfTheyLeaveEachOtherRoom) {
   EXPECT_EQ(join_patterns("x", "^a"), "^a.*x");
   EXPECT_EQ(join_patterns("z$", "x[|^$]"), "x[|^$].*z$");
   EXPECT_EQ(join_patterns("^(a|b)", R"(\$)"), R"(^(a|b).*\$)");
-  for (const auto& [one, other] : {std::pair{"^a", "^b"}, std::pair{"a$", "b$"},
-                                   std::pair{"^a$", "b"}, std::pair{"a|b", "c"}}) {
+  for (const auto& [one, other] :
+       {std::pair{"^a", "^b"}, std::pair{"a$", "b$"}, std::pair{"^a$", "b"}, std::pair{"a|b", "c"},
+        std::pair{"(a", "b)"}, std::pair{"^a\\", "b"}}) {
     EXPECT_EQ(join_patterns(one, other), std::nullopt) << one << " and " << other;
   }
 }
