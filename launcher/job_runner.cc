@@ -243,7 +243,6 @@ void JobRunner::carry_out(const Spawn& effect) {
   add_batch_keys(spec);
   if (router) {
     spec.probe_key = probe_key();
-    spec.https = options_.https;
     spec.begins_closed = !job_.weights().version.empty();
     spec.control_key = options_.control_key;
   } else if (effect.role != net::Role::kBatch) {
@@ -251,8 +250,10 @@ void JobRunner::carry_out(const Spawn& effect) {
     spec.weights = effect.weights;
     spec.link_keys = encode(link_authority_.issue(effect.engine_id));
   }
-  spec.config_yaml = options_.config_yaml;
-  spec.config_name = options_.config_name;
+  const auto work = options_.specs.find({effect.role, effect.model});
+  spec.work = work == options_.specs.end() ? "" : work->second;
+  const auto slot = options_.slots.find(effect.name);
+  spec.slot = slot == options_.slots.end() ? 0 : slot->second;
   cluster_.spawn(order);
 }
 

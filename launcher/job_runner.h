@@ -17,6 +17,7 @@
 #include "launcher/clusters/cluster.h"
 #include "launcher/job/job.h"
 #include "launcher/job/prober.h"
+#include "launcher/plan/job_specs.h"
 #include "net/control/control_channel.h"
 #include "net/loop/core_runner.h"
 #include "net/loop/loop.h"
@@ -43,8 +44,9 @@ struct JobRunnerOptions {
   net::WeightSource weights;  // Of a job of mode rollout, at its start.
   std::string control_key;    // Opens the control routes of its routers; empty: there are none.
   bool https = false;         // The routers' doors.
-  std::string config_yaml;
-  std::string config_name;
+  JobSpecs specs;
+  // Of workers with engines of other makes, by name (net/control/process_spec.h).
+  std::map<std::string, uint32_t> slots;
 };
 
 class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {

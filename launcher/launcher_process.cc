@@ -37,6 +37,7 @@
 #include "launcher/metrics/job_scrape.h"
 #include "launcher/nodes.h"
 #include "launcher/placement/assumed_nodes.h"
+#include "launcher/plan/foreign_plan.h"
 #include "launcher/plan/launch_plan.h"
 #include "launcher/run/patiently.h"
 #include "launcher/status.h"
@@ -115,8 +116,8 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
                            .weights = {},
                            .control_key = control_key,
                            .https = config.router.tls.on(),
-                           .config_yaml = config.text,
-                           .config_name = std::filesystem::absolute(config.source).string()};
+                           .specs = specs_of(config),
+                           .slots = {}};
   if (run.adopts()) {
     options.record = ledger.job;
   }
@@ -125,6 +126,7 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
   }
   const bool shared = config.router.replicas > 1;
   for (const PlanRow& row : plan.rows) {
+    options.slots[row.name] = static_cast<uint32_t>(foreign_slot(config, row.name));
     if (row.role == net::Role::kRouter) {
       options.doors.push_back({.name = row.name,
                                .node = row.node,

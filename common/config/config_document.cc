@@ -248,7 +248,7 @@ void write_flow(const ConfigNode& node, std::string& text) {
       text += "null";
       return;
     case ConfigNode::Kind::kText:
-      text += double_quoted(node.text);
+      text += node.bare ? node.text : double_quoted(node.text);
       return;
     case ConfigNode::Kind::kList:
       text += '[';
@@ -278,7 +278,8 @@ void write_block(const ConfigNode& mapping, const std::string& indent, std::stri
       text += '\n';
       write_block(entry.value, indent + "  ", text);
     } else if (entry.value.kind == ConfigNode::Kind::kText) {
-      text.append(" ").append(yaml_text(entry.value.text)).append("\n");
+      const std::string& word = entry.value.text;
+      text.append(" ").append(entry.value.bare ? word : yaml_text(word)).append("\n");
     } else {
       text += ' ';
       write_flow(entry.value, text);
@@ -293,6 +294,14 @@ const ConfigEntry* ConfigNode::find(std::string_view key) const {
   const auto found = std::find_if(entries.begin(), entries.end(),
                                   [&](const ConfigEntry& entry) { return entry.key == key; });
   return found == entries.end() ? nullptr : &*found;
+}
+
+const ConfigEntry* ConfigNode::find_below(std::string_view path) const {
+  const size_t dot = path.find('.');
+  const ConfigEntry* const entry = find(path.substr(0, dot));
+  return dot == std::string_view::npos || entry == nullptr
+             ? entry
+             : entry->value.find_below(path.substr(dot + 1));
 }
 
 TextPosition ConfigEntry::position() const {
@@ -330,6 +339,62 @@ std::string yaml_of(const ConfigNode& mapping) {
   std::string text;
   write_block(mapping, "", text);
   return mapping.entries.empty() ? "{}\n" : text;
+}
+
+std::string json_of(const ConfigNode& node) {
+  std::string text;
+  write_flow(node, text);
+  return text;
+}
+
+ConfigNode without(const ConfigNode& mapping, const ConfigNode& others) {
+  ConfigNode rest{.kind = ConfigNode::Kind::kMapping};
+  for (const ConfigEntry& entry : mapping.entries) {
+    const ConfigEntry* const other = others.find(entry.key);
+    if (entry.value.kind == ConfigNode::Kind::kMapping) {
+      ConfigNode below = without(entry.value, other == nullptr ? ConfigNode{} : other->value);
+      if (!below.entries.empty()) {
+        rest.entries.push_back({.key = entry.key, .value = std::move(below)});
+      }
+    } else if (other == nullptr || json_of(other->value) != json_of(entry.value)) {
+      rest.entries.push_back(entry);
+    }
+  }
+  return rest;
+}
+
+std::vector<ConfigDifference> differences(const ConfigNode& from, const ConfigNode& to) {
+  std::vector<ConfigDifference> found;
+  const auto note = [&](const std::string& key, const ConfigNode* before, const ConfigNode* after) {
+    const auto is_mapping = [](const ConfigNode* node) {
+      return node != nullptr && node->kind == ConfigNode::Kind::kMapping;
+    };
+    if (is_mapping(before) || is_mapping(after)) {
+      static const ConfigNode kNone{.kind = ConfigNode::Kind::kMapping};
+      for (ConfigDifference& below : differences(is_mapping(before) ? *before : kNone,
+                                                 is_mapping(after) ? *after : kNone)) {
+        below.path = join_path(key, below.path);
+        found.push_back(std::move(below));
+      }
+      return;
+    }
+    const auto text_of = [](const ConfigNode* node) {
+      return node == nullptr ? std::string() : json_of(*node);
+    };
+    if (text_of(before) != text_of(after)) {
+      found.push_back({.path = key, .from = text_of(before), .to = text_of(after)});
+    }
+  };
+  for (const ConfigEntry& entry : from.entries) {
+    const ConfigEntry* const other = to.find(entry.key);
+    note(entry.key, &entry.value, other == nullptr ? nullptr : &other->value);
+  }
+  for (const ConfigEntry& entry : to.entries) {
+    if (from.find(entry.key) == nullptr) {
+      note(entry.key, nullptr, &entry.value);
+    }
+  }
+  return found;
 }
 
 std::string shown(const ConfigNode& node) {

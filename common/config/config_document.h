@@ -23,10 +23,13 @@ struct ConfigNode {
   Kind kind = Kind::kNothing;
   TextPosition position;
   std::string text;                  // kText
+  bool bare = false;                 // Of a text that was written: a number, true or false.
   std::vector<ConfigNode> items;     // kList
   std::vector<ConfigEntry> entries;  // kMapping; keys are unique.
 
   const ConfigEntry* find(std::string_view key) const;
+  // `path` is a key of the mapping, or "section.key" below it.
+  const ConfigEntry* find_below(std::string_view path) const;
 };
 
 struct ConfigEntry {
@@ -48,6 +51,20 @@ Result<ConfigNode> parse_config_value(const std::string& text);
 
 // Writes a mapping as a text that is read as the same tree, but for the positions.
 std::string yaml_of(const ConfigNode& mapping);
+// The same in one line, of any node. It is JSON, too.
+std::string json_of(const ConfigNode& node);
+
+// The values of a mapping that `others` lacks, or has with another value.
+ConfigNode without(const ConfigNode& mapping, const ConfigNode& others);
+
+// A value that differs between two mappings.
+struct ConfigDifference {
+  std::string path;  // "engine.sequences"
+  std::string from;  // Empty: it is not there.
+  std::string to;
+  friend bool operator==(const ConfigDifference&, const ConfigDifference&) = default;
+};
+std::vector<ConfigDifference> differences(const ConfigNode& from, const ConfigNode& to);
 
 // Describes the user's value for "got ..." in an error.
 std::string shown(const ConfigNode& node);

@@ -79,16 +79,6 @@ bool is_negative_number(const std::string& text) {
          std::all_of(text.begin() + 1, text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// `path` is a key of the mapping, or "section.key" below it.
-const ConfigEntry* find_below(const ConfigNode& mapping, std::string_view path) {
-  const size_t dot = path.find('.');
-  const ConfigEntry* entry = mapping.find(path.substr(0, dot));
-  if (dot == std::string_view::npos || entry == nullptr) {
-    return entry;
-  }
-  return find_below(entry->value, path.substr(dot + 1));
-}
-
 }  // namespace
 
 struct ConfigReader::State {
@@ -103,6 +93,9 @@ struct ConfigReader::State {
   ConfigErrors warnings;
   std::optional<ConfigNode> root;  // Nothing: the text cannot be parsed, so only that is reported.
   bool describing = false;
+  bool writing = false;
+  ConfigNode values{.kind = ConfigNode::Kind::kMapping};  // Of a writing reader.
+  ConfigNode* into = &values;                             // The mapping of the current section.
   std::filesystem::path folder;  // Of the file.
   std::string whole_text;
   std::vector<Frame> frames;
@@ -132,6 +125,30 @@ struct ConfigReader::State {
       begin = std::min(whole_text.find('\n', begin), whole_text.size() - 1) + 1;
     }
     return std::min(begin + static_cast<size_t>(position.column), whole_text.size());
+  }
+
+  // The value of this key in the current section, which a writing reader fills.
+  ConfigNode& written_at(std::string_view key) {
+    const auto found =
+        std::ranges::find_if(into->entries, [&](const ConfigEntry& one) { return one.key == key; });
+    return found != into->entries.end()
+               ? found->value
+               : into->entries.emplace_back(ConfigEntry{.key = std::string(key)}).value;
+  }
+  // Takes the value; false: the reader does not write.
+  bool put(std::string_view key, const std::string& text, bool bare) {
+    if (writing) {
+      written_at(key) = {.kind = ConfigNode::Kind::kText, .text = text, .bare = bare};
+    }
+    return writing;
+  }
+  // Takes what `body` writes below this key.
+  template <class Body>
+  void put_section(ConfigNode& below, const Body& body) {
+    below.kind = ConfigNode::Kind::kMapping;
+    ConfigNode* const outer = std::exchange(into, &below);
+    body();
+    into = outer;
   }
 
   void complain(const ConfigEntry& entry, const std::string& message) {
@@ -197,6 +214,9 @@ void ConfigReader::State::take_in_range(const ConfigEntry& entry, T parsed, Fiel
 template <class T>
 void ConfigReader::State::whole_number(std::string_view key, T& value, const FieldText& text,
                                        FieldRange<T> range) {
+  if (put(key, format(value), true)) {
+    return;
+  }
   constexpr const char* kType = "whole number";
   const ConfigEntry* entry =
       declare_word(key, kType, format(value), bounds_text(range), text, "a whole number");
@@ -255,6 +275,13 @@ ConfigReader ConfigReader::parse(std::string name, std::string text,
   return ConfigReader(std::move(state));
 }
 
+ConfigReader ConfigReader::write() {
+  auto state = std::make_unique<State>();
+  state->writing = true;
+  state->root = ConfigNode{.kind = ConfigNode::Kind::kMapping};
+  return ConfigReader(std::move(state));
+}
+
 ConfigReader ConfigReader::describe() {
   auto state = std::make_unique<State>();
   state->describing = true;
@@ -263,6 +290,9 @@ ConfigReader ConfigReader::describe() {
 }
 
 void ConfigReader::field(std::string_view key, bool& value, FieldText text) {
+  if (state_->put(key, format(value), true)) {
+    return;
+  }
   constexpr const char* kType = "true or false";
   const ConfigEntry* entry = state_->declare_word(key, kType, format(value), "", text, kType);
   if (entry == nullptr) {
@@ -296,6 +326,9 @@ void ConfigReader::paths(std::string_view key, std::vector<std::string>& value, 
 }
 
 void ConfigReader::field(std::string_view key, std::string& value, FieldText text) {
+  if (state_->put(key, value, false)) {
+    return;
+  }
   const ConfigEntry* entry = state_->declare_word(key, "text", format(value), "", text, "text");
   if (entry != nullptr) {
     value = entry->value.text;
@@ -317,6 +350,9 @@ void ConfigReader::field(std::string_view key, uint64_t& value, FieldText text,
 
 void ConfigReader::field(std::string_view key, double& value, FieldText text,
                          FieldRange<double> range) {
+  if (state_->put(key, format(value), true)) {
+    return;
+  }
   const ConfigEntry* entry =
       state_->declare_word(key, "number", format(value), bounds_text(range), text, "a number");
   if (entry == nullptr) {
@@ -335,6 +371,9 @@ void ConfigReader::field(std::string_view key, double& value, FieldText text,
 
 void ConfigReader::field(std::string_view key, Duration& value, FieldText text,
                          FieldRange<Duration> range) {
+  if (state_->put(key, format(value), false)) {
+    return;
+  }
   constexpr const char* kExpected = "a duration such as 250ms, 5s, 10min or 2h";
   const ConfigEntry* entry =
       state_->declare_word(key, "duration", format(value), bounds_text(range), text, kExpected);
@@ -351,6 +390,14 @@ void ConfigReader::field(std::string_view key, Duration& value, FieldText text,
 }
 
 void ConfigReader::field(std::string_view key, std::vector<std::string>& value, FieldText text) {
+  if (state_->writing) {
+    ConfigNode list{.kind = ConfigNode::Kind::kList};
+    for (const std::string& item : value) {
+      list.items.push_back({.kind = ConfigNode::Kind::kText, .text = item});
+    }
+    state_->written_at(key) = std::move(list);
+    return;
+  }
   const ConfigEntry* entry = state_->declare(key, "list of texts", format(value), "", text);
   if (entry == nullptr) {
     return;
@@ -372,6 +419,9 @@ void ConfigReader::field(std::string_view key, std::vector<std::string>& value, 
 
 void ConfigReader::choice(std::string_view key, size_t& index, std::span<const char* const> words,
                           FieldText text) {
+  if (state_->put(key, words[index], false)) {
+    return;
+  }
   std::string type = "one of ";
   for (const char* word : words) {
     type += (word == words.front() ? "" : ", ") + std::string(word);
@@ -392,6 +442,10 @@ void ConfigReader::choice(std::string_view key, size_t& index, std::span<const c
 
 void ConfigReader::section(std::string_view key, FieldText text,
                            const std::function<void(ConfigReader&)>& body) {
+  if (state_->writing) {
+    state_->put_section(state_->written_at(key), [&] { body(*this); });
+    return;
+  }
   const ConfigEntry* entry = state_->declare(key, "section", "", "", text);
   if (!state_->root) {
     return;
@@ -415,7 +469,20 @@ void ConfigReader::section(std::string_view key, FieldText text,
 
 void ConfigReader::named_sections(
     std::string_view key, FieldText text,
-    const std::function<void(const std::string& name, ConfigReader&)>& body) {
+    const std::function<void(const std::string& name, ConfigReader&)>& body,
+    const std::vector<std::string>& present) {
+  if (state_->writing) {
+    ConfigNode standard;
+    state_->put_section(standard, [&] { body("", *this); });
+    for (const std::string& name : present) {
+      ConfigNode one;
+      state_->put_section(one, [&] { body(name, *this); });
+      ConfigNode& all = state_->written_at(key);
+      all.kind = ConfigNode::Kind::kMapping;
+      all.entries.push_back({.key = name, .value = without(one, standard)});
+    }
+    return;
+  }
   section(key, text, [&](ConfigReader& in) {
     std::vector<std::string> names = written_keys();
     if (state_->describing) {
@@ -428,11 +495,11 @@ void ConfigReader::named_sections(
 }
 
 void ConfigReader::report(ConfigErrors& into, std::string_view key, const std::string& message) {
-  if (!state_->root || state_->describing) {
+  if (!state_->root || state_->describing || state_->writing) {
     return;
   }
   const State::Frame& frame = state_->frame();
-  const ConfigEntry* entry = find_below(*frame.mapping, key);
+  const ConfigEntry* entry = frame.mapping->find_below(key);
   // The errors of another file end their last line.
   const std::string text = message.substr(0, message.find_last_not_of('\n') + 1);
   into.add(entry == nullptr ? frame.position : entry->position(), join_path(frame.path, key), text);
@@ -449,7 +516,7 @@ void ConfigReader::warn(std::string_view key, const std::string& message) {
 std::string ConfigReader::warnings() const { return state_->warnings.warnings(); }
 
 void ConfigReader::moved(std::string_view key, std::string_view to) {
-  if (!state_->root || state_->describing) {
+  if (!state_->root || state_->describing || state_->writing) {
     return;
   }
   if (const ConfigEntry* entry = state_->declare(key, "", "", "", {})) {
@@ -458,11 +525,11 @@ void ConfigReader::moved(std::string_view key, std::string_view to) {
 }
 
 bool ConfigReader::has(std::string_view key) const {
-  return state_->root && find_below(*state_->frame().mapping, key) != nullptr;
+  return state_->root && state_->frame().mapping->find_below(key) != nullptr;
 }
 
 std::string ConfigReader::written(std::string_view key) const {
-  const ConfigEntry* entry = state_->root ? find_below(*state_->frame().mapping, key) : nullptr;
+  const ConfigEntry* entry = state_->root ? state_->frame().mapping->find_below(key) : nullptr;
   return entry == nullptr ? "" : entry->value.text;
 }
 
@@ -518,6 +585,11 @@ std::string ConfigReader::reference() const {
     text += "| key | type | default | bounds | meaning |\n|---|---|---|---|---|\n" + section.table;
   }
   return text;
+}
+
+ConfigNode ConfigReader::values() const {
+  PDJOB_CHECK(state_->writing);
+  return state_->values;
 }
 
 }  // namespace pdjob

@@ -7,7 +7,8 @@
 //   job.yaml:12:7: decode.workers: must be 1..1024, got 0
 //   with the source line and a caret below.
 // Unknown keys are errors; the message suggests a known key that is similar.
-// The same calls without a file (a describing reader) generate the reference. Loop-bound.
+// The same calls without a file (a describing reader) generate the reference, and those of a writing
+// reader write the values: what they write is read as the same values. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/config/config_document.h"
 #include "common/config/config_settings.h"
 #include "common/result.h"
 #include "common/time.h"
@@ -52,6 +54,8 @@ class ConfigReader {
                             const std::vector<ConfigSetting>& settings = {});
   // Reads nothing and records every declaration.
   static ConfigReader describe();
+  // Reads nothing and records every value.
+  static ConfigReader write();
   ConfigReader(ConfigReader&&) noexcept;
   ConfigReader& operator=(ConfigReader&&) noexcept;
   ~ConfigReader();
@@ -96,9 +100,12 @@ class ConfigReader {
   void section(std::string_view key, FieldText text,
                const std::function<void(ConfigReader&)>& body);
 
-  // A mapping whose keys the user chooses; `body` declares the keys of each entry.
+  // A mapping whose keys the user chooses; `body` declares the keys of each entry. `present` are
+  // the names of the values that are there already: a writing reader asks `body` for these, and for
+  // an entry of no name, whose values are the defaults.
   void named_sections(std::string_view key, FieldText text,
-                      const std::function<void(const std::string& name, ConfigReader&)>& body);
+                      const std::function<void(const std::string& name, ConfigReader&)>& body,
+                      const std::vector<std::string>& present = {});
 
   // A key of an earlier version. Reports an error that names the key's new place, from the root.
   void moved(std::string_view key, std::string_view to);
@@ -130,6 +137,8 @@ class ConfigReader {
 
   // The recorded declarations as Markdown tables. Only after describe().
   std::string reference() const;
+  // The recorded values as a mapping. Only after write().
+  ConfigNode values() const;
 
  private:
   struct State;

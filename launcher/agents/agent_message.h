@@ -19,7 +19,6 @@ inline constexpr size_t kNodeProcessesMax = 2 * kProcessesMax;
 // Orders for an agent, or outcomes for a launcher, that wait until the other end is there again.
 inline constexpr size_t kAgentHeldMax = 2 * kNodeProcessesMax;
 inline constexpr size_t kAgentTextBytesMax = 1024;
-inline constexpr size_t kProcessSpecBytesMax = size_t{4} * 1024 * 1024;
 
 // --- to the launcher
 

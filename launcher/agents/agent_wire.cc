@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "launcher/placement/node_fields.h"
+#include "net/control/process_spec.h"
 #include "net/control/wire_fields.h"
 
 namespace pdjob::launcher {
@@ -97,7 +98,7 @@ void fields(Codec& codec, Of<CloseDoor, Codec> message) {
 template <class Codec>
 void fields(Codec& codec, Of<StartProcess, Codec> message) {
   codec.value(message.incarnation);
-  codec.text(message.spec, kProcessSpecBytesMax);
+  codec.text(message.spec, net::kSpecBytesMax);
 }
 template <class Codec>
 void fields(Codec& codec, Of<SignalProcess, Codec> message) {

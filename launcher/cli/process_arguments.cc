@@ -101,7 +101,7 @@ void ProcessArguments::add_router(CLI::App& app) {
       router_.settings.push_back("router.prefill_policy=" + policy_);
       router_.settings.push_back("router.decode_policy=" + policy_);
     }
-    exit_code_ = spec_fd_ >= 0 ? run_router_by_spec(spec_fd_, places_)
+    exit_code_ = spec_fd_ >= 0 ? run_router_by_spec(spec_fd_)
                                : run_router_by_flags(router_, places_);
   });
 }
@@ -153,7 +153,7 @@ void ProcessArguments::add_agent(CLI::App& app) {
 void ProcessArguments::add_batch_server(CLI::App& app) {
   CLI::App* command = app.add_subcommand("batch-server", "")->group("");
   command->add_option("--spec-fd", spec_fd_)->required();
-  command->callback([this] { exit_code_ = run_batch_by_spec(spec_fd_, places_); });
+  command->callback([this] { exit_code_ = run_batch_by_spec(spec_fd_); });
 }
 
 void ProcessArguments::add_grammar_helper(CLI::App& app) {

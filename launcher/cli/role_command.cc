@@ -17,7 +17,7 @@
 #include "common/random.h"
 #include "decode/decode_worker.h"
 #include "kvtransfer/link/link_keys.h"
-#include "launcher/plan/foreign_plan.h"
+#include "launcher/plan/job_specs.h"
 #include "launcher/plan/router_file.h"
 #include "net/control/process_spec.h"
 #include "net/http/http_client.h"
@@ -31,8 +31,6 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr size_t kSpecBytesMax = 4 * limits::kMiB;
-
 int refuse(const Error& error) {
   std::fprintf(stderr, "%s%s", error.message.c_str(), error.message.ends_with('\n') ? "" : "\n");
   return kExitUsage;
@@ -42,7 +40,7 @@ Result<net::ProcessSpec> read_spec(int fd) {
   std::string text;
   std::array<char, 16384> piece{};
   ssize_t got = 0;
-  while (text.size() <= kSpecBytesMax && (got = ::read(fd, piece.data(), piece.size())) > 0) {
+  while (text.size() <= net::kSpecBytesMax && (got = ::read(fd, piece.data(), piece.size())) > 0) {
     text.append(piece.data(), static_cast<size_t>(got));
   }
   close(fd);  // It holds secrets.
@@ -58,20 +56,17 @@ void name_process(const std::string& name) { prctl(PR_SET_NAME, ("pdjob:" + name
 
 // Only decode workers have streams to protect from long steps; a worker of both roles computes all
 // its prompts in any case.
-decode::DecodeConfig decode_config(const ModelConfig& model, net::Role role) {
-  const engine::EngineConfig& engine = model.decode_engine;
-  decode::DecodeConfig config = model.decode;
-  if (config.local_chunk_tokens == 0 && role == net::Role::kDecode && !engine.gpu &&
-      engine.gpu_layers == 0) {
+decode::DecodeConfig decode_config(const WorkerSpec& work, net::Role role) {
+  decode::DecodeConfig config = work.decode;
+  if (config.local_chunk_tokens == 0 && role == net::Role::kDecode && !work.engine.gpu &&
+      work.engine.gpu_layers == 0) {
     config.local_chunk_tokens = decode::kShortChunk;
   }
   return config;
 }
 
-int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelConfig& model) {
-  const bool prefill = spec.role == net::Role::kPrefill;
-  const Duration drain = drain_timeout(config, spec.role);
-  engine::EngineConfig engine = prefill ? model.prefill_engine : model.decode_engine;
+int run_worker_as(net::ProcessSpec spec, WorkerSpec work) {
+  engine::EngineConfig& engine = work.engine;
   if (spec.threads_fd >= 0 && borrows_threads(engine)) {
     engine.threads_fd = spec.threads_fd;
   } else if (spec.threads_fd >= 0) {
@@ -79,36 +74,32 @@ int run_worker_as(net::ProcessSpec spec, const JobConfig& config, const ModelCon
   }
   if (!spec.weights.version.empty()) {
     engine.own_weights = true;
-    engine.served_name = model.served_name;
     engine.model_path = spec.weights.path.empty() ? engine.model_path : spec.weights.path;
   }
   if (engine.kind == engine::EngineKind::kForeign) {
-    const size_t slot = foreign_slot(config, spec.name);
+    const uint32_t slot = spec.slot;
     return worker::run_foreign_worker({.spec = std::move(spec),
-                                       .engine = engine,
-                                       .lease = config.kvtransfer.lease,
-                                       .drain_timeout = drain,
-                                       .start_timeout = config.launcher.start_timeout,
+                                       .engine = std::move(engine),
+                                       .lease = work.kvtransfer.lease,
+                                       .drain_timeout = work.drain_timeout,
+                                       .start_timeout = work.start_timeout,
                                        .slot = slot});
   }
-  kvtransfer::KvTransferConfig kv = config.kvtransfer;
-  if (kv.listen_host.empty() && !spec.control.empty()) {
-    kv.listen_host = spec.host;  // A worker by hand may listen on a name, or on all addresses.
+  if (work.kvtransfer.listen_host.empty() && !spec.control.empty()) {
+    work.kvtransfer.listen_host = spec.host;  // One by hand may listen on a name, or everywhere.
   }
-  const bool changes_role =
-      model.disaggregated() && same_engine(model.prefill_engine, model.decode_engine);
-  return worker::run_worker(
-      {.spec = std::move(spec),
-       .engine = std::move(engine),
-       .kv = std::move(kv),
-       .drain_timeout = changes_role ? drain_timeout(config, net::Role::kPrefill) : drain,
-       .core_of =
-           [&model](net::Role role) {
-             return role == net::Role::kPrefill ? prefill::core_factory(model.prefill)
-                                                : decode::core_factory(decode_config(model, role));
-           },
-       .changes_role = changes_role,
-       .weights_dir = config.rollout.weights_dir});
+  return worker::run_worker({.spec = std::move(spec),
+                             .engine = engine,
+                             .kv = work.kvtransfer,
+                             .drain_timeout = work.drain_timeout,
+                             .core_of =
+                                 [&work](net::Role role) {
+                                   return role == net::Role::kPrefill
+                                              ? prefill::core_factory(work.prefill)
+                                              : decode::core_factory(decode_config(work, role));
+                                 },
+                             .changes_role = work.changes_role,
+                             .weights_dir = work.weights_dir});
 }
 
 // Makes a job file of the flags. The reader requires a name, which is not used here.
@@ -136,39 +127,27 @@ Status append_workers(net::Role role, const std::vector<std::string>& urls,
   return ok();
 }
 
-// Only the worker's own model must be on this machine, not the job's others.
-Result<int> worker_by_spec(int spec_fd, Places places) {
+Result<int> worker_by_spec(int spec_fd, const Places& places) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
   name_process(spec.name);
-  places.models_here = false;
-  PDJOB_TRY(JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  PDJOB_TRY(WorkerSpec work, read_worker_spec(spec.name, spec.work));
   if (!spec.gpus.empty()) {
-    config.set_gpu({.device = 0, .library = config.kvtransfer.nccl.cuda.library});
+    work.engine.cuda.device = work.kvtransfer.nccl.cuda.device = 0;  // It sees no other.
   }
-  const ModelConfig* const planned = config.model_called(spec.model);
-  if (planned == nullptr) {
-    return Error{ErrorCode::kInvalidArgument, "pdjob: the job has no model " + spec.model};
-  }
-  ModelConfig model = *planned;
-  if (const Status found = find_files(model, places); !found) {
+  if (const Status found = find_file(work.model, places, work.engine); !found) {
     return Error{found.error().code, "pdjob: model: " + found.error().message};
   }
   log::start(spec.name, log::Level::kInfo);
-  return run_worker_as(std::move(spec), config, model);
+  return run_worker_as(std::move(spec), std::move(work));
 }
 
-Result<int> router_by_spec(int spec_fd, Places places) {
+Result<int> router_by_spec(int spec_fd) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
   name_process(spec.name);
-  places.models_here = false;
-  PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  PDJOB_TRY(RouterSpec work, read_router_spec(spec.name, spec.work));
   log::start(spec.name, log::Level::kInfo);
-  router::RouterOptions options;
-  options.config = config.router;
-  if (!spec.https) {
-    options.config.tls = {};  // The routers of a batch.
-  }
-  const router::RolloutConfig& rollout = config.rollout;
+  router::RouterOptions options{.config = std::move(work.router)};
+  const router::RolloutConfig& rollout = work.rollout;
   options.config.control = {.on = !spec.control_key.empty(),
                             .same_address = rollout.control == router::ControlPlace::kSameAddress,
                             .listen = rollout.listen,
@@ -176,23 +155,21 @@ Result<int> router_by_spec(int spec_fd, Places places) {
                             .patience = rollout.prepare_timeout + rollout.quiesce_timeout +
                                         rollout.apply_timeout + std::chrono::minutes(1)};
   options.spec = std::move(spec);
-  options.config.models = config.served_names();
-  options.config.batches.body_bytes_max = config.batch_api.file_bytes_max + limits::kFormBytesMax;
-  options.plain = !config.models.front().disaggregated();
+  options.config.models = std::move(work.models);
+  options.config.batches.body_bytes_max = work.file_bytes_max + limits::kFormBytesMax;
+  options.plain = work.plain;
   return router::run_router(options);
 }
 
-Result<int> batch_by_spec(int spec_fd, Places places) {
+Result<int> batch_by_spec(int spec_fd) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
   name_process(spec.name);
-  places.models_here = false;
-  PDJOB_TRY(const JobConfig config, parse_job_config(spec.config_name, spec.config_yaml, places));
+  PDJOB_TRY(BatchSpec work, read_batch_spec(spec.name, spec.work));
   log::start(spec.name, log::Level::kInfo);
-  const Duration drain = drain_timeout(config, spec.role);
   return batch::run_batch_member({.spec = std::move(spec),
-                                  .config = config.batch_api,
-                                  .row_timeout = config.router.request_timeout,
-                                  .drain_timeout = drain});
+                                  .config = std::move(work.batch_api),
+                                  .row_timeout = work.row_timeout,
+                                  .drain_timeout = work.drain_timeout});
 }
 
 // Workers with the same key file belong to one job: the key opens the worker's port, and makes its
@@ -234,7 +211,8 @@ Result<int> worker_by_flags(const WorkerFlags& flags, const Places& places) {
   if (spec.key.empty()) {
     log::warn("without --key-file, whoever reaches this worker's port may use it");
   }
-  return run_worker_as(std::move(spec), config, config.models.front());
+  WorkerSpec work = worker_spec(config, config.models.front(), role);
+  return run_worker_as(std::move(spec), std::move(work));
 }
 
 Result<RouterFile> router_of_flags(const RouterFlags& flags, const Places& places) {
@@ -285,12 +263,8 @@ int code_of(const Result<int>& outcome) { return outcome ? *outcome : refuse(out
 int run_worker_by_spec(int spec_fd, const Places& places) {
   return code_of(worker_by_spec(spec_fd, places));
 }
-int run_router_by_spec(int spec_fd, const Places& places) {
-  return code_of(router_by_spec(spec_fd, places));
-}
-int run_batch_by_spec(int spec_fd, const Places& places) {
-  return code_of(batch_by_spec(spec_fd, places));
-}
+int run_router_by_spec(int spec_fd) { return code_of(router_by_spec(spec_fd)); }
+int run_batch_by_spec(int spec_fd) { return code_of(batch_by_spec(spec_fd)); }
 int run_worker_by_flags(const WorkerFlags& flags, const Places& places) {
   return code_of(worker_by_flags(flags, places));
 }

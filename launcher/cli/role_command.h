@@ -32,8 +32,8 @@ struct RouterFlags {
 
 // All return the exit code (common/exit_code.h).
 int run_worker_by_spec(int spec_fd, const Places& places);
-int run_router_by_spec(int spec_fd, const Places& places);
-int run_batch_by_spec(int spec_fd, const Places& places);
+int run_router_by_spec(int spec_fd);
+int run_batch_by_spec(int spec_fd);
 int run_worker_by_flags(const WorkerFlags& flags, const Places& places);
 int run_router_by_flags(const RouterFlags& flags, const Places& places);
 

@@ -97,10 +97,17 @@ bool is_foreign(const ModelConfig& model) {
 }
 
 void resolve_foreign_model(ConfigReader& in, ModelConfig& model) {
-  const std::string& word = model.model_word;
+  const std::string word = in.written("model");
   if (word.empty()) {
     in.fail("model", "is missing: name a model or a path that the engine can load");
-  } else if (model.served_name.empty()) {
+    return;
+  }
+  if (!is_foreign_path(word)) {
+    model.model = word;
+  } else if (!is_foreign_path(model.model)) {
+    model.model.insert(0, "./");  // It begins at the folder of the file.
+  }
+  if (model.served_name.empty()) {
     model.served_name =
         is_foreign_path(word) ? std::filesystem::path(word).filename().string() : word;
   }
@@ -126,9 +133,12 @@ void resolve_model(ConfigReader& in, const Places& places, ModelConfig& model) {
           is_path(model.model) ? std::filesystem::path(model.model).stem().string() : model.model;
     }
   }
-  const Status found = places.models_here ? find_files(model, places) : ok();
-  if (!found && !places.models_elsewhere) {
-    in.fail("model", found.error().message);
+  for (engine::EngineConfig* engine : {&model.prefill_engine, &model.decode_engine}) {
+    const Status found = places.models_here ? find_file(model.model, places, *engine) : ok();
+    if (!found && !places.models_elsewhere) {
+      in.fail("model", found.error().message);
+      break;
+    }
   }
   model.prefill_engine.served_name = model.decode_engine.served_name = model.served_name;
 }
@@ -167,7 +177,6 @@ void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>
                   "of another make gets a path if it begins with /, . or ~, and otherwise the name "
                   "as it is."},
           ".gguf");
-  common.model_word = in.written("model");
   in.field("served_name", common.served_name,
            {.doc = "What clients call the model. Default: the file's name without its ending."});
   engine::EngineConfig engine;
@@ -180,7 +189,6 @@ void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>
     ModelConfig& model = models.emplace_back();
     model.name = name;
     section.path("model", model.model, {.doc = "As `model` of a job."}, ".gguf");
-    model.model_word = section.written("model");
     section.field("served_name", model.served_name,
                   {.doc = "What clients call the model. Default: its name here."});
     model.prefill_engine = engine;
@@ -263,17 +271,11 @@ std::string expand_home(const std::string& path, const Places& places) {
   return path == "~" || path.starts_with("~/") ? places.home + path.substr(1) : path;
 }
 
-Status find_files(ModelConfig& model, const Places& places) {
-  if (is_foreign(model)) {
-    model.decode_engine.model_path =
-        is_foreign_path(model.model_word) ? expand_home(model.model, places) : model.model_word;
-    model.prefill_engine.model_path = model.decode_engine.model_path;
-    return ok();
-  }
-  if (model.prefill_engine.kind != engine::EngineKind::kFake ||
-      model.decode_engine.kind != engine::EngineKind::kFake) {
-    PDJOB_TRY(model.decode_engine.model_path, find_model(model.model, places));
-    model.prefill_engine.model_path = model.decode_engine.model_path;
+Status find_file(const std::string& model, const Places& places, engine::EngineConfig& engine) {
+  if (engine.kind == engine::EngineKind::kForeign) {
+    engine.model_path = is_foreign_path(model) ? expand_home(model, places) : model;
+  } else if (engine.kind == engine::EngineKind::kLlama) {
+    PDJOB_TRY(engine.model_path, find_model(model, places));
   }
   return ok();
 }

@@ -37,8 +37,7 @@ Places places_from_environment();
 // Each model starts from the job's sections; its own keys in `models` override theirs.
 struct ModelConfig {
   std::string name;         // In `models`; empty: the job's one `model`.
-  std::string model;        // As written; a path starts at the file's folder.
-  std::string model_word;   // As written.
+  std::string model;        // A path, which begins at the file's folder, or a name.
   std::string served_name;  // Unique in the job.
   uint32_t prefill_workers =
       1;  // 0: not disaggregated, decode workers compute their prompts themselves.
@@ -67,8 +66,8 @@ bool is_job_name(std::string_view name);
 
 // Replaces a leading `~/` by the home folder.
 std::string expand_home(const std::string& path, const Places& places);
-// Sets the paths of the model's files on this machine.
-Status find_files(ModelConfig& model, const Places& places);
+// Sets the path of the model's file on this machine; `model` is as in ModelConfig.
+Status find_file(const std::string& model, const Places& places, engine::EngineConfig& engine);
 // Finds the file of a model that a job file or a flag names: a path to a .gguf, or a name that
 // `./dev model` installed.
 Result<std::string> find_model(const std::string& model, const Places& places);

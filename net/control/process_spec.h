@@ -1,10 +1,13 @@
-// The data that a process gets from its launcher: one JSON document on an inherited file descriptor
-// (`--spec-fd N`), because it holds secrets. A process started by hand builds the same struct from
-// its flags. Value.
+// The data that a process gets from its launcher: one message on an inherited file descriptor
+// (`--spec-fd N`), because it holds secrets. It says who the process is; `work` says what it does. A
+// process started by hand builds the same struct from its flags. Value.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
+#include "common/limits.h"
 #include "common/result.h"
 #include "net/control/control_channel.h"
 #include "net/control/message.h"
@@ -37,17 +40,23 @@ struct ProcessSpec {
   std::string batch_key;
   // For that process: where routers listen.
   std::string front_address;
-  bool https = false;  // Of a router's door; the file alone does not decide.
   // For both: who shows it to a router may name the tenant whose row it sends. Secret.
   std::string rows_key;
   WeightSource weights;        // Of a worker in a rollout job.
   bool begins_closed = false;  // A router of one: it waits for AdmissionAsked.
   std::string control_key;     // Opens the control routes of a router. Secret.
-  std::string config_yaml;     // The job's whole configuration text; roles read their own sections.
-  std::string config_name;     // Its name in errors.
+  // Of a worker with an engine of another make: which of the job's it is. They start at different
+  // ports.
+  uint32_t slot = 0;
+  std::string work;  // launcher/plan/job_specs.h
 };
 
+inline constexpr size_t kWorkBytesMax = 4 * limits::kConfigBytesMax;
+inline constexpr size_t kSpecBytesMax = 2 * kWorkBytesMax;  // Encoded.
+
+// Requires: `work` has at most kWorkBytesMax bytes.
 std::string encode_spec(const ProcessSpec& spec);
-Result<ProcessSpec> decode_spec(const std::string& json);
+// kInvalidArgument: these are no such bytes.
+Result<ProcessSpec> decode_spec(const std::string& bytes);
 
 }  // namespace pdjob::net

@@ -1,6 +1,7 @@
 #include "router/config/tenant_config.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -45,12 +46,19 @@ void read_tenant(ConfigReader& in, TenantConfig& tenant) {
 
 void read(ConfigReader& in, std::vector<TenantConfig>& tenants) {
   std::set<std::string> keys;
+  std::vector<std::string> names;
+  std::map<std::string, TenantConfig> known;
+  for (TenantConfig& tenant : std::exchange(tenants, {})) {
+    names.push_back(tenant.name);
+    known.emplace(names.back(), std::move(tenant));
+  }
   in.named_sections(
       "tenants",
       {"Clients with keys, by name. Without tenants, any client is served, and there are no "
        "limits."},
       [&](const std::string& name, ConfigReader& section) {
-        TenantConfig tenant{.name = name};
+        const auto there = known.find(name);
+        TenantConfig tenant = there == known.end() ? TenantConfig{.name = name} : there->second;
         read_tenant(section, tenant);
         if (!fits_a_header(name)) {
           section.fail("key_sha256",
@@ -62,7 +70,8 @@ void read(ConfigReader& in, std::vector<TenantConfig>& tenants) {
           section.fail("key_sha256", "another tenant has the same key");
         }
         tenants.push_back(std::move(tenant));
-      });
+      },
+      names);
   // Commenting out the last tenant must not open a job to everybody.
   if (in.has("tenants") && tenants.empty()) {
     in.fail("tenants",

@@ -353,8 +353,8 @@ launcher::JobRunnerOptions SimWorld::job_options() {
                                      .nonce = "n",
                                      .doors = {},
                                      .root_key = RootKey::of("simulated"),
-                                     .config_yaml = "",
-                                     .config_name = ""};
+                                     .specs = {},
+                                     .slots = {}};
   const auto add = [&](const std::string& model, const std::string& word, net::Role role,
                        uint32_t count) {
     const std::string prefix = model == "m" ? word : model + "-" + word;

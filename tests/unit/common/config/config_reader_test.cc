@@ -1,5 +1,6 @@
 #include "common/config/config_reader.h"
 
+#include <limits>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -447,6 +448,49 @@ TEST(ConfigReader, DescribesEveryDeclaration) {
             "|---|---|---|---|---|\n"
             "| `workers` | whole number | `1` | 1..1024 | How many workers. |\n"
             "| `memory_fraction` | number | `0.9` | 0.1..1 | Of the device. |\n");
+}
+
+std::string written(Job job) {
+  ConfigReader out = ConfigReader::write();
+  read(out, job);
+  return yaml_of(out.values());
+}
+
+TEST(ConfigWriter, WhatIsWrittenIsReadAsTheSameValues) {
+  Job job{.model = "a \"quoted\"\nname: {x}",
+          .mode = Mode::kRollout,
+          .port = 1,
+          .seed = std::numeric_limits<uint64_t>::max(),
+          .dashboard = false,
+          .drain = std::chrono::milliseconds(1500),
+          .args = {"--a", "", "b, c", "true", "\xc3\xa9"},
+          .decode = {.workers = 1024, .memory_fraction = 0.1}};
+  const Job back = job_of(written(job));
+  EXPECT_EQ(written(back), written(job));
+  EXPECT_EQ(back.model, job.model);
+  EXPECT_EQ(back.mode, job.mode);
+  EXPECT_EQ(back.seed, job.seed);
+  EXPECT_EQ(back.drain, job.drain);
+  EXPECT_EQ(back.args, job.args);
+  EXPECT_EQ(back.decode.memory_fraction, job.decode.memory_fraction);
+}
+
+TEST(ConfigWriter, OnlyWhatDiffersFromOtherValuesIsLeft) {
+  const auto values = [](Job job) {
+    ConfigReader out = ConfigReader::write();
+    read(out, job);
+    return out.values();
+  };
+  Job job;
+  job.decode.workers = 2;
+  job.port = 1;
+  EXPECT_EQ(json_of(without(values(job), values(Job{}))),
+            R"({"port": 1, "decode": {"workers": 2}})");
+  EXPECT_EQ(yaml_of(without(values(Job{}), values(Job{}))), "{}\n");
+  const std::vector<ConfigDifference> expected = {
+      {.path = "port", .from = "8000", .to = "1"},
+      {.path = "decode.workers", .from = "1", .to = "2"}};
+  EXPECT_EQ(differences(values(Job{}), values(job)), expected);
 }
 
 }  // namespace

@@ -26,13 +26,12 @@ ProcessSpec spec() {
           .batch_address = "127.0.0.1:2",
           .batch_key = "the batches'",
           .front_address = "127.0.0.1:3",
-          .https = true,
           .rows_key = "the rows'",
           .weights = {"/w/7.gguf", "step-7", "d"},
           .begins_closed = true,
           .control_key = "the trainer's",
-          .config_yaml = "name: x\nmode: serve\n",
-          .config_name = "job.yaml"};
+          .slot = 3,
+          .work = "model: x\n"};
 }
 
 TEST(ProcessSpec, SurvivesARoundTrip) {
@@ -47,31 +46,18 @@ TEST(ProcessSpec, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->threads_fd, 8);
   EXPECT_EQ(decoded->gpus, "GPU-8a1");
   EXPECT_EQ(decoded->front_address, "127.0.0.1:3");
-  EXPECT_TRUE(decoded->https);
+  EXPECT_TRUE(decoded->begins_closed);
+  EXPECT_EQ(decoded->slot, 3);
+  EXPECT_EQ(decoded->work, "model: x\n");
   EXPECT_EQ(decoded->control.client.secret_key, "k");
 }
 
-TEST(ProcessSpec, ConfigThatIsNotUtf8DoesNotStopTheEncoder) {
-  ProcessSpec odd = spec();
-  odd.config_yaml = "name: \xff\xfe";
-  EXPECT_TRUE(decode_spec(encode_spec(odd)));
-}
-
-TEST(ProcessSpec, WhatIsNotASpecIsRefusedNamingTheField) {
-  EXPECT_EQ(decode_spec("").error().message, "process spec: not a JSON object");
-  EXPECT_EQ(decode_spec("[]").error().message, "process spec: not a JSON object");
-  EXPECT_EQ(decode_spec("{\"job\":").error().message, "process spec: not a JSON object");
-  EXPECT_EQ(decode_spec("{}").error().message, "process spec: bad or missing job");
-
-  std::string text = encode_spec(spec());
-  const auto with = [&](const std::string& from, const std::string& to) {
-    std::string changed = text;
-    changed.replace(changed.find(from), from.size(), to);
-    return decode_spec(changed).error().message;
-  };
-  EXPECT_EQ(with("\"port\":40001", "\"port\":70000"), "process spec: bad or missing port");
-  EXPECT_EQ(with("\"port\":40001", "\"port\":\"1\""), "process spec: bad or missing port");
-  EXPECT_EQ(with("\"prefill\"", "\"chef\""), "process spec: unknown role chef");
+TEST(ProcessSpec, BytesThatAreCutOrLongerAreRefused) {
+  const std::string bytes = encode_spec(spec());
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(decode_spec(bytes.substr(0, size))) << size;
+  }
+  EXPECT_FALSE(decode_spec(bytes + "x"));
 }
 
 }  // namespace

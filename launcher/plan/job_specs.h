@@ -1,0 +1,75 @@
+// What a process of a job needs of its job file: one plain value for each kind of process. The
+// launcher makes it once, and a process gets it as a text beside its identity
+// (net/control/process_spec.h): the keys that differ from their defaults, in YAML. The declarations
+// that read a job file write and read it, too, so there is one list of fields. Values; the functions
+// are Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batch/config/batch_api_config.h"
+#include "common/config/config_document.h"
+#include "common/result.h"
+#include "common/time.h"
+#include "decode/decode_config.h"
+#include "engine/engine_config.h"
+#include "kvtransfer/config/kvtransfer_config.h"
+#include "launcher/plan/job_config.h"
+#include "net/control/message.h"
+#include "prefill/prefill_config.h"
+#include "router/config/router_config.h"
+
+namespace pdjob::launcher {
+
+struct WorkerSpec {
+  std::string model;  // A path, or a name that its machine finds (model_config.h).
+  std::string served_name;
+  engine::EngineConfig engine;
+  kvtransfer::KvTransferConfig kvtransfer;
+  prefill::PrefillConfig prefill;
+  decode::DecodeConfig decode;
+  // Both roles of its model have the same engine, so its role may change while it runs.
+  bool changes_role = false;
+  Duration drain_timeout{};
+  Duration start_timeout{};
+  std::string weights_dir;  // Of a rollout job: where new weights are found.
+};
+
+struct RouterSpec {
+  router::RouterConfig router;
+  router::RolloutConfig rollout;
+  std::vector<std::string> models;  // Served names.
+  bool plain = false;               // The job is not disaggregated.
+  uint64_t file_bytes_max = 0;      // Of an upload for the Batch API.
+};
+
+struct BatchSpec {
+  batch::BatchApiConfig batch_api;
+  Duration row_timeout{};
+  Duration drain_timeout{};
+};
+
+WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::Role role);
+
+// The texts that the processes of a job get, by role and model. Routers and the Batch API's process
+// have no model.
+using SpecKey = std::pair<net::Role, std::string>;
+using JobSpecs = std::map<SpecKey, std::string>;
+JobSpecs specs_of(const JobConfig& config);
+
+// kInvalidArgument: the text is none of specs_of(); `name` stands in the message.
+Result<WorkerSpec> read_worker_spec(const std::string& name, const std::string& text);
+Result<RouterSpec> read_router_spec(const std::string& name, const std::string& text);
+Result<BatchSpec> read_batch_spec(const std::string& name, const std::string& text);
+
+// All keys of such a text with their values, those that have their defaults included.
+Result<ConfigNode> spec_values(net::Role role, const std::string& text);
+
+// The identity of a spec: processes with the same one need not be told apart.
+std::string spec_digest(const std::string& text);
+
+}  // namespace pdjob::launcher
