@@ -35,6 +35,7 @@ Ledger new_ledger(const JobConfig& config) {
           .nonce = new_nonce(),
           .config_source = std::filesystem::absolute(config.source),
           .config_text = config.text,
+          .specs = specs_of(config),
           .plan_nodes = {},
           .job = {}};
 }
@@ -45,9 +46,9 @@ std::string JobRun::objection(const Ledger& ledger, const JobConfig& config) {
   if (ledger.build != build_version()) {
     return "it was started by pdjob " + ledger.build + ", and this is " + build_version();
   }
-  return ledger.config_text == config.text
-             ? ""
-             : "its job file was another one, or had other settings (--set)";
+  const std::string changed = changes_text(changes(ledger.specs, specs_of(config)));
+  return changed.empty() ? ""
+                         : "its job file was another one, or had other settings (--set): " + changed;
 }
 
 Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& folder,

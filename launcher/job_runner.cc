@@ -250,8 +250,8 @@ void JobRunner::carry_out(const Spawn& effect) {
     spec.weights = effect.weights;
     spec.link_keys = encode(link_authority_.issue(effect.engine_id));
   }
-  const auto work = options_.specs.find({effect.role, effect.model});
-  spec.work = work == options_.specs.end() ? "" : work->second;
+  const auto work = options_.specs.work.find({effect.role, effect.model});
+  spec.work = work == options_.specs.work.end() ? "" : work->second;
   const auto slot = options_.slots.find(effect.name);
   spec.slot = slot == options_.slots.end() ? 0 : slot->second;
   cluster_.spawn(order);

@@ -379,7 +379,9 @@ std::vector<ConfigDifference> differences(const ConfigNode& from, const ConfigNo
       return;
     }
     const auto text_of = [](const ConfigNode* node) {
-      return node == nullptr ? std::string() : json_of(*node);
+      return node == nullptr                             ? std::string()
+             : node->kind == ConfigNode::Kind::kText ? node->text
+                                                     : json_of(*node);
     };
     if (text_of(before) != text_of(after)) {
       found.push_back({.path = key, .from = text_of(before), .to = text_of(after)});

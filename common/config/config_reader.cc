@@ -308,21 +308,30 @@ void ConfigReader::field(std::string_view key, bool& value, FieldText text) {
 
 void ConfigReader::path(std::string_view key, std::string& value, FieldText text,
                         std::string_view ending) {
+  const auto is_path = [&] {
+    return ending.empty() || value.find('/') != std::string::npos || value.ends_with(ending);
+  };
+  if (state_->put(key, is_path() ? absolute_path(value) : value, false)) {
+    return;
+  }
   field(key, value, text);
-  const bool is_path =
-      ending.empty() || value.find('/') != std::string::npos || value.ends_with(ending);
-  if (has(key) && is_path) {
+  if (has(key) && is_path()) {
     value = state_->from_folder(value);
   }
 }
 
 void ConfigReader::paths(std::string_view key, std::vector<std::string>& value, FieldText text) {
-  field(key, value, text);
-  if (has(key)) {
-    for (std::string& path : value) {
-      path = state_->from_folder(path);
+  if (!state_->writing) {
+    field(key, value, text);
+    if (has(key)) {
+      std::ranges::transform(value, value.begin(),
+                             [this](const std::string& path) { return state_->from_folder(path); });
     }
+    return;
   }
+  std::vector<std::string> paths;
+  std::ranges::transform(value, std::back_inserter(paths), absolute_path);
+  field(key, paths, text);
 }
 
 void ConfigReader::field(std::string_view key, std::string& value, FieldText text) {

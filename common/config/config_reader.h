@@ -62,7 +62,8 @@ class ConfigReader {
 
   void field(std::string_view key, bool& value, FieldText text);
   void field(std::string_view key, std::string& value, FieldText text);
-  // A path. A relative one starts at the folder of the file that is read. With `ending`, only a
+  // A path. A relative one starts at the folder of the file that is read; a writing reader writes
+  // it as an absolute one. With `ending`, only a
   // word with that ending or with a '/' is a path; any other is a name.
   void path(std::string_view key, std::string& value, FieldText text, std::string_view ending = "");
   void paths(std::string_view key, std::vector<std::string>& value, FieldText text);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <filesystem>
 #include <numeric>
 
 namespace pdjob {
@@ -63,6 +64,12 @@ std::string format_duration(Duration duration) {
     }
   }
   return duration == Duration::zero() ? "0s" : std::to_string(duration.count()) + "ns";
+}
+
+std::string absolute_path(const std::string& path) {
+  return path.empty() || path.starts_with('~')
+             ? path
+             : std::filesystem::absolute(path).lexically_normal().string();
 }
 
 std::string printable(std::string_view text, size_t bytes_max) {

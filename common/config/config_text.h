@@ -1,5 +1,5 @@
 // Reads values of a config file and shows them in errors: durations, quoted excerpts, the nearest
-// known word. Pure.
+// known word. Pure, but that paths are completed by the folder of this process.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,10 @@ namespace pdjob {
 std::optional<Duration> parse_duration(std::string_view text);
 // The same form, in the largest unit that keeps the exact value.
 std::string format_duration(Duration duration);
+
+// The path for a process in another folder. One that begins with `~` stays: it depends on who reads
+// it.
+std::string absolute_path(const std::string& path);
 
 // Replaces control characters, so that a file cannot send commands to the terminal. Cuts the text
 // after `bytes_max` bytes.

@@ -98,7 +98,10 @@ struct ReadLog {  // Answered by LogAnswered.
 // --- both ways
 
 // "I am still here." It also makes known that an earlier message was lost.
-struct Beat {};
+// Those of an agent have the number of its last other message: one that is lost is no gap.
+struct Beat {
+  uint64_t received = 0;  // The last number of this session that came from the other end.
+};
 
 using AgentMessage = std::variant<AgentHello, NodeReady, NodeLeaving, LogAnswered, Welcome, Refused,
                                   Goodbye, OpenDoor, CloseDoor, StartProcess, SignalProcess,

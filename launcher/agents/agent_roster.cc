@@ -217,7 +217,12 @@ void AgentRoster::welcome(Agent& agent, Turn& turn) {
 
 void AgentRoster::hear(Agents::iterator at, const AgentFrame& frame, Turn& turn) {
   Agent& agent = at->second;
-  if (frame.number != agent.received + 1) {
+  const bool beats = std::holds_alternative<Beat>(frame.message);
+  if (frame.number > 0 && frame.number <= agent.received) {
+    agent.heard = beats ? turn.now : agent.heard;
+    return;  // Others were sent again, because their connection ended.
+  }
+  if (beats || frame.number != agent.received + 1) {
     lose(at, "messages of its agent were lost", turn);
     return;
   }
@@ -239,7 +244,7 @@ void AgentRoster::hear(Agents::iterator at, const AgentFrame& frame, Turn& turn)
       turn.effects.push_back(SayOfAgent{at->first + " cannot serve: " + why});
     }
     lose(at, why, turn);
-  } else if (agent.ready && !std::holds_alternative<Beat>(frame.message)) {
+  } else if (agent.ready) {
     turn.effects.push_back(NodeSaid{at->first, frame.message});
   }
 }
@@ -275,7 +280,7 @@ void AgentRoster::ask(const Agent& agent, Turn& turn) {
 void AgentRoster::reach(Agent& agent, Turn& turn) {
   agent.reachable = true;
   take_back_unsent(agent);
-  send(agent, Beat{}, turn);
+  send(agent, Beat{agent.received}, turn);
   for (AgentMessage& order : std::exchange(agent.held, {})) {
     send(agent, std::move(order), turn);
   }
@@ -298,7 +303,7 @@ void AgentRoster::take_back_unsent(Agent& agent) {
 void AgentRoster::on(const SomeoneLeft& /*event*/, Turn& turn) {
   for (auto& [name, agent] : agents_) {
     if (agent.ready && agent.reachable) {
-      send(agent, Beat{}, turn);
+      send(agent, Beat{agent.received}, turn);
     }
   }
 }
@@ -339,7 +344,7 @@ void AgentRoster::on(const RosterTimePassed& /*event*/, Turn& turn) {
     if (turn.now >= agent->second.heard + setting_.lease) {
       lose(agent, "its agent was silent", turn);
     } else if (agent->second.ready) {
-      agent->second.reachable ? send(agent->second, Beat{}, turn) : ask(agent->second, turn);
+      agent->second.reachable ? send(agent->second, Beat{agent->second.received}, turn) : ask(agent->second, turn);
     }
   }
 }

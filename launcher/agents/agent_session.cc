@@ -80,6 +80,9 @@ void AgentSession::on(const FrameArrived& event, Turn& turn) {
   }
   ++received_;
   heard_ = turn.now;
+  if (const auto* beat = std::get_if<Beat>(&frame.message)) {
+    std::erase_if(unsure_, [&](const AgentFrame& sent) { return sent.number <= beat->received; });
+  }
   if (state_ == State::kOrphaned) {
     resume(turn);
   }
@@ -92,6 +95,9 @@ void AgentSession::resume(Turn& turn) {
   state_ = State::kServing;
   beat_due_ = turn.now;
   turn.effects.push_back(SayResumed{});
+  for (const AgentFrame& again : unsure_) {
+    turn.effects.push_back(SendFrame{again});
+  }
   for (AgentMessage& outcome : std::exchange(held_, {})) {
     send(std::move(outcome), turn);
   }
@@ -130,6 +136,7 @@ void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
   received_ = 1;
   sign_ = 0;
   held_.clear();
+  unsure_.clear();
   ready_ = false;
   lease_ = std::max<Duration>(duration_of(welcome.lease_ms), 2 * kAgentBeat);
   orphan_timeout_ = duration_of(welcome.orphan_timeout_ms);
@@ -193,7 +200,7 @@ void AgentSession::on(const AgentTimePassed& /*event*/, Turn& turn) {
   }
   if (state_ == State::kServing && turn.now >= beat_due_) {
     beat_due_ = turn.now + kAgentBeat;
-    send(Beat{}, turn);
+    turn.effects.push_back(SendFrame{{session_, sent_, Beat{received_}}});
   }
   if (state_ != State::kServing && connected_ && turn.now >= hello_due_) {
     say_hello(turn);
@@ -219,7 +226,11 @@ void AgentSession::end(const std::string& why, Turn& turn) {
 
 // A number that is used for a message that does not leave is a gap for the launcher.
 void AgentSession::send(AgentMessage message, Turn& turn) {
-  turn.effects.push_back(SendFrame{{session_, ++sent_, std::move(message)}});
+  AgentFrame frame{session_, ++sent_, std::move(message)};
+  if (orphan_timeout_ > Duration::zero() && unsure_.size() < kAgentHeldMax) {
+    unsure_.push_back(frame);
+  }
+  turn.effects.push_back(SendFrame{std::move(frame)});
 }
 
 void AgentSession::say_hello(Turn& turn) {

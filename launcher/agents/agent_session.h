@@ -8,7 +8,7 @@
 //
 // Without an orphan timeout, a lost launcher ends everything at once. An orphaned agent keeps its
 // processes, says Hello to whoever listens, and goes on if the same launcher answers; then it tells
-// what happened meanwhile. A later
+// what happened meanwhile, and again what may have been lost with the connection. A later
 // launcher of the same run of the job adopts them: its number must be higher than any that the
 // agent has seen. An earlier one is ignored from then on. Another job, and a launcher that only
 // looks, are refused until the orphans have ended or were adopted.
@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <variant>
 #include <vector>
@@ -129,6 +130,7 @@ class AgentSession {
   uint64_t received_ = 0;
   uint64_t sign_ = 0;               // The last that was asked for.
   std::vector<AgentMessage> held_;  // What came of orders while the launcher was lost.
+  std::deque<AgentFrame> unsure_;   // Sent, and the launcher has not said that it came.
   bool ready_ = false;              // It began.
   Duration lease_{};
   Duration orphan_timeout_{};

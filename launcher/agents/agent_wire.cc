@@ -112,7 +112,9 @@ void fields(Codec& codec, Of<ReadLog, Codec> message) {
   codec.value(message.from);
 }
 template <class Codec>
-void fields(Codec& /*codec*/, Of<Beat, Codec> /*message*/) {}
+void fields(Codec& codec, Of<Beat, Codec> message) {
+  codec.value(message.received);
+}
 template <class Codec>
 void fields(Codec& codec, Of<DoorOpened, Codec> message) {
   text(codec, message.name);

@@ -1,6 +1,8 @@
 #include "launcher/plan/cluster_config.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "launcher/placement/node.h"
 #include "launcher/plan/model_config.h"
@@ -208,12 +210,20 @@ void check_cluster(ConfigReader& in, const std::vector<ClusterConfig>& clusters)
 }  // namespace
 
 void read_clusters(ConfigReader& in, std::vector<ClusterConfig>& clusters) {
+  std::vector<std::string> names;
+  std::map<std::string, ClusterConfig> known;
+  for (ClusterConfig& cluster : std::exchange(clusters, {})) {
+    names.push_back(cluster.name);
+    known.emplace(names.back(), std::move(cluster));
+  }
   in.named_sections(
       "clusters",
       {.doc = "The machines of the job, by names that you choose. Without this section: this "
               "machine. With it, workers run only on what it lists; routers run here."},
       [&](const std::string& name, ConfigReader& section) {
-        ClusterConfig& config = clusters.emplace_back();
+        const auto there = known.find(name);
+        ClusterConfig& config =
+            clusters.emplace_back(there == known.end() ? ClusterConfig{} : there->second);
         config.name = name;
         read_cluster(section, config);
         if (!is_job_name(name)) {
@@ -233,7 +243,8 @@ void read_clusters(ConfigReader& in, std::vector<ClusterConfig>& clusters) {
         if (config.kind == ClusterKind::kLocal && local > 1) {
           section.fail("kind", "another cluster is local, too");
         }
-      });
+      },
+      names);
 }
 
 bool runs_workers_here(const std::vector<ClusterConfig>& clusters) {

@@ -1,5 +1,9 @@
 #include "launcher/plan/group_config.h"
 
+#include <algorithm>
+#include <iterator>
+#include <ranges>
+
 namespace pdjob::launcher {
 namespace {
 
@@ -28,7 +32,9 @@ void read_labels(ConfigReader& in, GroupConfig& config) {
   in.section("labels",
              {.doc = "Its workers run only on nodes with all these labels, each as NAME: VALUE."},
              [&](ConfigReader& section) {
-               for (const std::string& name : section.written_keys()) {
+               std::vector<std::string> names = section.written_keys();
+               std::ranges::copy(std::views::keys(config.labels), std::back_inserter(names));
+               for (const std::string& name : names) {
                  section.field(name, config.labels[name], {.doc = "A label."});
                }
              });

@@ -18,121 +18,9 @@ namespace pdjob::launcher {
 
 namespace {
 
-// Others can reach an address beyond loopback, so it needs a key, and TLS that hides the key.
-void check_admin(ConfigReader& in, const LauncherConfig& config) {
-  if (!net::parse_http_address(config.admin)) {
-    return in.fail("admin", "must be HOST:PORT, got " + config.admin);
-  }
-  const bool guarded = !config.admin_key_file.empty() && config.admin_tls.on();
-  if (config.admin_is_local()) {
-    for (const auto& [key, given] : {std::pair("admin_key_file", !config.admin_key_file.empty()),
-                                     std::pair("admin_tls", config.admin_tls.on())}) {
-      if (given) {
-        in.fail(key, "is for an address beyond loopback, and admin is " + config.admin);
-      }
-    }
-  } else if (!guarded) {
-    in.fail("admin", "others can reach " + config.admin +
-                         ": name admin_key_file and admin_tls, or use 127.0.0.1:PORT");
-  }
-}
-
-void read_state_dir(ConfigReader& in, std::string& state_dir) {
-  in.path(
-      "state_dir", state_dir,
-      {.doc = "Holds one folder per job. Default: pdjob in $XDG_STATE_HOME or in ~/.local/state."});
-}
-
 void read_name(ConfigReader& in, std::string& name) {
   in.field("name", name,
            {.doc = "The job's name: a-z, 0-9, - and _. One job of a name runs at a time."});
-}
-
-void read_launcher(ConfigReader& in, LauncherConfig& config) {
-  using std::chrono::hours;
-  using std::chrono::milliseconds;
-  using std::chrono::seconds;
-  in.field("admin", config.admin,
-           {.doc = "Where the dashboard, status, /metrics and /plan are served. Port 0: any free "
-                   "one. Beyond loopback it needs admin_key_file and admin_tls."});
-  in.path("admin_key_file", config.admin_key_file,
-          {.doc = "Holds the key that an address beyond loopback asks for, in one line; readable "
-                  "for its owner only."});
-  router::read_tls(in, "admin_tls", "HTTPS of an address beyond loopback, as router.tls.",
-                   config.admin_tls);
-  in.field("control_host", config.control_host,
-           {.doc = "The address of this machine at which the job's processes reach the launcher. "
-                   "They prove themselves with keys. Default: that on which the first cluster of "
-                   "agents listens, without one 127.0.0.1."});
-  in.field("start_timeout", config.start_timeout,
-           {.doc = "The job must be ready, and a restarted process must have registered, within "
-                   "it. Time in "
-                   "which a process waited for a core does not count."},
-           {seconds(1), hours(24)});
-  in.field(
-      "stop_timeout", config.stop_timeout,
-      {.doc =
-           "Requests may finish for this long after SIGTERM or SIGINT; then everything is killed. "
-           "A "
-           "prefill worker that was started by hand, or ended alone, has kvtransfer.lease on top."},
-      {seconds(0), hours(24)});
-  in.field("drain_timeout", config.drain_timeout,
-           {.doc = "The same for a worker that leaves while the job goes on: it was scaled away, "
-                   "changes its role, or is replaced because it is slow. Then its streams go on at "
-                   "other workers where they can; other requests fail."},
-           {seconds(0), hours(24)});
-  in.field("heartbeat_timeout", config.heartbeat_timeout,
-           {.doc = "A process that was silent this long gets no new requests. One whose heartbeats "
-                   "came regularly so far is suspected sooner: after 2.5 times its longest gap of "
-                   "the last minutes, at least 1s."},
-           {seconds(1), hours(1)});
-  in.field(
-      "hang_timeout", config.hang_timeout,
-      {.doc = "A process that was silent this long is killed and replaced. One that is found "
-              "asleep twice while it should send heartbeats is replaced at once. Time in which "
-              "it waited for a core does not count."},
-      {seconds(2), hours(1)});
-  in.field(
-      "progress_timeout", config.progress_timeout,
-      {.doc = "A worker that has work and makes no progress for this long is hung: it writes "
-              "its stacks to its log, and is killed and replaced. Time in which it waited for a "
-              "core does not count. Must be longer than one "
-              "step of `batch_tokens` takes. After a few steps the embedded engine knows how "
-              "long a step may take, and is found hung after eight times that, at least "
-              "1.5s. An engine of another make gets three times its longest pause of the "
-              "last minutes, if that is longer than progress_timeout."},
-      {seconds(1), hours(24)});
-  in.field("orphan_timeout", config.orphan_timeout,
-           {.doc = "How long processes outlive a launcher that is lost. Another launcher of the "
-                   "same file may adopt them meanwhile, and clients notice nothing. 0: they end as "
-                   "soon as it is lost. Nodes of kind ray are not adopted."},
-           {seconds(0), hours(24 * 7)});
-  in.section(
-      "restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {
-        RestartConfig& restart = config.restart;
-        section.field("backoff_min", restart.backoff_min,
-                      {.doc = "The first wait; it doubles with each death in a row."},
-                      {milliseconds(10), hours(1)});
-        section.field("backoff_max", restart.backoff_max, {.doc = "The longest wait."},
-                      {milliseconds(10), hours(1)});
-        section.field("healthy_after", restart.healthy_after,
-                      {.doc = "A process that lived this long starts counting anew."},
-                      {seconds(1), hours(24)});
-        section.field(
-            "attempts", restart.attempts,
-            {.doc = "A process that died this often without ever being ready fails a job that "
-                    "starts, unless another one of its role serves its model. It is tried again "
-                    "all the same."},
-            {1, 1000});
-      });
-  in.section("stragglers", {.doc = "When a worker that is slower than its peers is replaced."},
-             [&](ConfigReader& section) { read(section, config.stragglers); });
-  read_state_dir(in, config.state_dir);
-  in.path(
-      "log_dir", config.log_dir,
-      {.doc =
-           "Holds one log file per process. Two running jobs cannot share it. pdjob removes only "
-           "files that it made there. Default: logs in the job's folder in state_dir."});
 }
 
 void check_control_host(ConfigReader& in, JobConfig& config) {
@@ -190,16 +78,7 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
                }
              });
   in.section("launcher", {.doc = "How processes are started, watched and stopped."},
-             [&](ConfigReader& section) {
-               read_launcher(section, config.launcher);
-               check_admin(section, config.launcher);
-               if (config.launcher.hang_timeout < config.launcher.heartbeat_timeout) {
-                 section.fail("hang_timeout", "must not be below heartbeat_timeout");
-               }
-               if (config.launcher.restart.backoff_max < config.launcher.restart.backoff_min) {
-                 section.fail("restart", "backoff_max must not be below backoff_min");
-               }
-             });
+             [&](ConfigReader& section) { read(section, config.launcher); });
   check_control_host(in, config);
 }
 
@@ -398,11 +277,6 @@ const ModelConfig* JobConfig::model_called(std::string_view served_name) const {
   return found == models.end() ? nullptr : &*found;
 }
 
-bool LauncherConfig::admin_is_local() const {
-  const auto address = net::parse_http_address(admin);
-  return address && (address->host == "127.0.0.1" || address->host == "localhost");
-}
-
 std::vector<std::string> JobConfig::served_names() const {
   std::vector<std::string> names;
   for (const ModelConfig& model : models) {
@@ -418,6 +292,10 @@ void read_router(ConfigReader& in, router::RouterConfig& config) {
   }
 }
 
+std::string usual_logs(const JobConfig& config) {
+  return config.launcher.state_dir + "/" + config.name + "/logs";
+}
+
 Duration drain_timeout(const JobConfig& config, net::Role role) {
   return config.launcher.stop_timeout +
          (role == net::Role::kPrefill ? config.kvtransfer.lease : Duration(0));
@@ -429,7 +307,7 @@ std::string default_state_dir(const Places& places) {
 
 namespace {
 
-std::string absolute_path(const std::string& path, const Places& places) {
+std::string at_home(const std::string& path, const Places& places) {
   return std::filesystem::absolute(expand_home(path, places)).string();
 }
 
@@ -437,7 +315,6 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
                                const Places& places, JobUse use,
                                const std::vector<ConfigSetting>& settings) {
   JobConfig config;
-  config.text = text;
   config.source = source;
   config.launcher.state_dir = default_state_dir(places);
   ConfigReader in = ConfigReader::parse(source, text, settings);
@@ -466,14 +343,11 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
     return Error{ErrorCode::kInvalidArgument, errors};
   }
   config.warnings = in.warnings();
-  if (!settings.empty()) {
-    // The processes of the job read one text, so this one reads it, too.
-    return parse_native(source, in.merged_text(), places, use, {});
-  }
+  config.text = settings.empty() ? text : in.merged_text();
   LauncherConfig& launcher = config.launcher;
-  launcher.state_dir = absolute_path(launcher.state_dir, places);
-  launcher.log_dir = launcher.log_dir.empty() ? launcher.state_dir + "/" + config.name + "/logs"
-                                              : absolute_path(launcher.log_dir, places);
+  launcher.state_dir = at_home(launcher.state_dir, places);
+  launcher.log_dir = launcher.log_dir.empty() ? usual_logs(config)
+                                              : at_home(launcher.log_dir, places);
   for (std::string* path :
        {&config.rollout.weights_dir, &config.rollout.key_file, &config.router.tls.certificate,
         &config.router.tls.key, &config.launcher.admin_key_file,
@@ -526,17 +400,16 @@ Result<JobPlace> read_job_place(const std::string& path, const Places& places) {
     return Error{ErrorCode::kInvalidArgument,
                  path + ": name: there is none, or it is no job's name: `pdjob plan` says more\n"};
   }
-  place.state_dir = absolute_path(place.state_dir, places);
+  place.state_dir = at_home(place.state_dir, places);
   return place;
 }
 
 JobConfig batch_job(JobConfig config) {
-  const std::string usual_logs = config.launcher.state_dir + "/" + config.name + "/logs";
+  const std::string usual = usual_logs(config);
   config.name += "-batch";
   config.mode = config.mode == Mode::kRollout ? Mode::kServe : config.mode;
-  config.launcher.log_dir = config.launcher.log_dir == usual_logs
-                                ? config.launcher.state_dir + "/" + config.name + "/logs"
-                                : config.launcher.log_dir + "-batch";
+  config.launcher.log_dir =
+      config.launcher.log_dir == usual ? usual_logs(config) : config.launcher.log_dir + "-batch";
   config.launcher.admin = "127.0.0.1:0";
   config.launcher.admin_key_file.clear();
   config.launcher.admin_tls = {};

@@ -14,8 +14,8 @@
 #include "common/time.h"
 #include "kvtransfer/config/kvtransfer_config.h"
 #include "launcher/plan/cluster_config.h"
+#include "launcher/plan/launcher_config.h"
 #include "launcher/plan/model_config.h"
-#include "launcher/plan/restart_policy.h"
 #include "launcher/plan/scaling_config.h"
 #include "net/control/message.h"
 #include "router/config/rollout_config.h"
@@ -27,27 +27,6 @@ enum class Mode {
   kServe,
   kBatch,    // Answers the rows of `batch`, then ends.
   kRollout,  // As kServe, with weights that a trainer changes.
-};
-
-struct LauncherConfig {
-  std::string admin = "127.0.0.1:0";
-  std::string admin_key_file;       // Beyond loopback.
-  net::CertificateFiles admin_tls;  // The same.
-  std::string control_host;         // Processes reach the launcher there.
-  Duration start_timeout = std::chrono::minutes(5);
-  Duration stop_timeout = std::chrono::seconds(30);
-  Duration drain_timeout = std::chrono::minutes(10);
-  Duration heartbeat_timeout = std::chrono::seconds(3);
-  Duration hang_timeout = std::chrono::seconds(15);
-  Duration progress_timeout = std::chrono::minutes(2);
-  Duration orphan_timeout{};
-  RestartConfig restart;
-  StragglerConfig stragglers;
-  std::string state_dir;  // Absolute.
-  std::string log_dir;    // Empty: `logs` in the job's folder in state_dir.
-
-  // Only this machine reaches `admin`.
-  bool admin_is_local() const;
 };
 
 struct JobConfig {
@@ -63,8 +42,7 @@ struct JobConfig {
   std::vector<ClusterConfig> clusters;  // Empty: this machine.
   batch::BatchConfig batch;
 
-  // The text that processes receive verbatim; they read their own sections.
-  std::string text;
+  std::string text;    // The file with its settings.
   std::string source;  // The file's name, for errors.
   // The text without the section `batch`: answers of a batch depend on it.
   std::string text_of_job;
@@ -82,6 +60,9 @@ struct JobConfig {
 // The drain timeout of a worker that receives its own signal. A prefill worker gets its lease on
 // top: it still keeps the KV of its last prompts for that long.
 Duration drain_timeout(const JobConfig& config, net::Role role);
+
+// Where its logs are without `launcher.log_dir`.
+std::string usual_logs(const JobConfig& config);
 
 enum class JobUse {
   kAsWritten,

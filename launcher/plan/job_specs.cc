@@ -1,9 +1,13 @@
 #include "launcher/plan/job_specs.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <utility>
 
+#include "common/config/config_errors.h"
 #include "common/config/config_reader.h"
+#include "common/config/config_text.h"
 #include "common/crypto/blake2b.h"
 #include "common/hex.h"
 
@@ -14,7 +18,12 @@ namespace {
 constexpr FieldText kDrainTimeout{"Requests may finish for this long after a signal."};
 
 void read(ConfigReader& in, WorkerSpec& spec) {
-  in.field("model", spec.model, {"A path, or a name that the worker's machine finds."});
+  constexpr FieldText kModel{"A path, or a name that the worker's machine finds."};
+  if (spec.engine.kind == engine::EngineKind::kForeign) {
+    in.field("model", spec.model, kModel);  // A slash does not make it a path.
+  } else {
+    in.path("model", spec.model, kModel, ".gguf");
+  }
   in.field("served_name", spec.served_name, {"What clients call the model."});
   in.section("engine", {"The engine."},
              [&](ConfigReader& section) { engine::read(section, spec.engine); });
@@ -51,6 +60,12 @@ void read(ConfigReader& in, BatchSpec& spec) {
   in.field("drain_timeout", spec.drain_timeout, kDrainTimeout);
 }
 
+// Of a text that yaml_of() made.
+ConfigNode mapping_of(const std::string& yaml) {
+  ConfigErrors errors("", yaml);
+  return parse_config_document(yaml, errors).value_or(ConfigNode{});
+}
+
 template <class Spec>
 ConfigNode values_of(Spec spec) {
   ConfigReader out = ConfigReader::write();
@@ -74,17 +89,60 @@ Result<Spec> spec_of(const std::string& name, const std::string& text) {
   return spec;
 }
 
+// Of the keys of a role, those that the launcher obeys.
+void write_groups(ConfigReader& in, ModelConfig& model) {
+  in.section("prefill", {""}, [&](ConfigReader& section) {
+    section.field("workers", model.prefill_workers, {""});
+    read(section, model.prefill_group);
+  });
+  in.section("decode", {""}, [&](ConfigReader& section) {
+    section.field("workers", model.decode_workers, {""});
+    read(section, model.decode_group);
+  });
+}
+
+// What the launcher itself obeys: all but what its processes get, the rows of a batch, and the
+// folder that the job's state is in.
+ConfigNode launcher_values(JobConfig config) {
+  if (config.launcher.log_dir == usual_logs(config)) {
+    config.launcher.log_dir.clear();
+  }
+  config.launcher.state_dir.clear();
+  const auto values = [](JobConfig& job) {
+    ConfigReader out = ConfigReader::write();
+    out.field("name", job.name, {""});
+    auto mode = static_cast<uint32_t>(job.mode);
+    out.field("mode", mode, {""});
+    out.section("launcher", {""}, [&](ConfigReader& section) { read(section, job.launcher); });
+    out.section("scaling", {""}, [&](ConfigReader& section) { read(section, job.scaling); });
+    read_clusters(out, job.clusters);
+    for (ModelConfig& model : job.models) {
+      const auto groups = [&model](ConfigReader& section) { write_groups(section, model); };
+      model.name.empty() ? groups(out) : out.section("models", {""}, [&](ConfigReader& all) {
+        all.section(model.name, {""}, groups);
+      });
+    }
+    return out.values();
+  };
+  JobConfig standard;
+  for (const ModelConfig& model : config.models) {
+    standard.models.push_back({.name = model.name});
+  }
+  return without(values(config), values(standard));
+}
+
 }  // namespace
 
 WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::Role role) {
   const bool changes_role =
       model.disaggregated() && same_engine(model.prefill_engine, model.decode_engine);
-  return {.model = model.model,
+  const bool prefills = role == net::Role::kPrefill;
+  return {.model = model.model.starts_with('.') ? absolute_path(model.model) : model.model,
           .served_name = model.served_name,
-          .engine = role == net::Role::kPrefill ? model.prefill_engine : model.decode_engine,
+          .engine = prefills ? model.prefill_engine : model.decode_engine,
           .kvtransfer = config.kvtransfer,
-          .prefill = model.prefill,
-          .decode = model.decode,
+          .prefill = prefills || changes_role ? model.prefill : prefill::PrefillConfig{},
+          .decode = !prefills || changes_role ? model.decode : decode::DecodeConfig{},
           .changes_role = changes_role,
           .drain_timeout = drain_timeout(config, changes_role ? net::Role::kPrefill : role),
           .start_timeout = config.launcher.start_timeout,
@@ -92,23 +150,23 @@ WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::R
 }
 
 JobSpecs specs_of(const JobConfig& config) {
-  JobSpecs specs;
+  JobSpecs specs{.launcher = yaml_of(launcher_values(config))};
   for (const ModelConfig& model : config.models) {
     std::vector<net::Role> roles = {net::Role::kBoth};
     if (model.disaggregated()) {
       roles = {net::Role::kPrefill, net::Role::kDecode};
     }
     for (const net::Role role : roles) {
-      specs.emplace(SpecKey(role, model.served_name), text_of(worker_spec(config, model, role)));
+      specs.work.emplace(SpecKey(role, model.served_name), text_of(worker_spec(config, model, role)));
     }
   }
-  specs.emplace(SpecKey(net::Role::kRouter, ""),
+  specs.work.emplace(SpecKey(net::Role::kRouter, ""),
                 text_of(RouterSpec{.router = config.router,
                                    .rollout = config.rollout,
                                    .models = config.served_names(),
                                    .plain = !config.models.front().disaggregated(),
                                    .file_bytes_max = config.batch_api.file_bytes_max}));
-  specs.emplace(SpecKey(net::Role::kBatch, ""),
+  specs.work.emplace(SpecKey(net::Role::kBatch, ""),
                 text_of(BatchSpec{.batch_api = config.batch_api,
                                   .row_timeout = config.router.request_timeout,
                                   .drain_timeout = drain_timeout(config, net::Role::kBatch)}));
@@ -136,6 +194,54 @@ Result<ConfigNode> spec_values(net::Role role, const std::string& text) {
   }
   PDJOB_TRY(WorkerSpec spec, read_worker_spec("a worker", text));
   return values_of(std::move(spec));
+}
+
+std::vector<SpecChange> changes(const JobSpecs& from, const JobSpecs& to) {
+  std::vector<SpecChange> found;
+  const auto note = [&found](const std::string& of, const ConfigNode& before,
+                             const ConfigNode& after) {
+    if (auto keys = differences(before, after); !keys.empty()) {
+      found.push_back({.of = of, .keys = std::move(keys)});
+    }
+  };
+  note("launcher", mapping_of(from.launcher), mapping_of(to.launcher));
+  std::map<SpecKey, std::pair<std::string, std::string>> both;
+  std::set<std::string> models;
+  for (const auto& [key, text] : from.work) {
+    both[key].first = text;
+    models.insert(key.second);
+  }
+  for (const auto& [key, text] : to.work) {
+    both[key].second = text;
+    models.insert(key.second);
+  }
+  const bool one_model = models.size() <= 2;  // Of the others, the model is empty.
+  const auto values = [](net::Role role, const std::string& text) {
+    auto all = text.empty() ? Result<ConfigNode>(ConfigNode{}) : spec_values(role, text);
+    return all ? *std::move(all) : mapping_of(text);
+  };
+  for (const auto& [key, texts] : both) {
+    const std::string role = to_string(key.first);
+    note(one_model || key.second.empty() ? role : role + " of " + key.second,
+         values(key.first, texts.first), values(key.first, texts.second));
+  }
+  return found;
+}
+
+std::string changes_text(const std::vector<SpecChange>& changes) {
+  constexpr size_t kKeysShown = 4;
+  std::string text;
+  size_t seen = 0;
+  for (const SpecChange& change : changes) {
+    for (const ConfigDifference& key : change.keys) {
+      if (++seen <= kKeysShown) {
+        text += (text.empty() ? "" : "; ") + change.of + ": " + key.path + " from " +
+                (key.from.empty() ? "nothing" : printable(key.from, 80)) + " to " +
+                (key.to.empty() ? "nothing" : printable(key.to, 80));
+      }
+    }
+  }
+  return seen > kKeysShown ? text + " and " + std::to_string(seen - kKeysShown) + " more" : text;
 }
 
 std::string spec_digest(const std::string& text) {

@@ -55,11 +55,27 @@ struct BatchSpec {
 
 WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::Role role);
 
-// The texts that the processes of a job get, by role and model. Routers and the Batch API's process
-// have no model.
+// Routers and the Batch API's process have no model.
 using SpecKey = std::pair<net::Role, std::string>;
-using JobSpecs = std::map<SpecKey, std::string>;
+
+// A whole job file, as texts in which only the keys stand that differ from their defaults: what the
+// launcher itself obeys, and what each of its processes gets.
+struct JobSpecs {
+  std::string launcher;
+  std::map<SpecKey, std::string> work;
+  friend bool operator==(const JobSpecs&, const JobSpecs&) = default;
+};
 JobSpecs specs_of(const JobConfig& config);
+
+// What differs for one kind of process, or for the launcher.
+struct SpecChange {
+  std::string of;  // "launcher", "router", "batch", "decode", or "decode of MODEL"
+  std::vector<ConfigDifference> keys;
+};
+std::vector<SpecChange> changes(const JobSpecs& from, const JobSpecs& to);
+// "decode: engine.sequences from 8 to 16; router: ...", of at most a few keys; empty without
+// changes.
+std::string changes_text(const std::vector<SpecChange>& changes);
 
 // kInvalidArgument: the text is none of specs_of(); `name` stands in the message.
 Result<WorkerSpec> read_worker_spec(const std::string& name, const std::string& text);
@@ -69,7 +85,7 @@ Result<BatchSpec> read_batch_spec(const std::string& name, const std::string& te
 // All keys of such a text with their values, those that have their defaults included.
 Result<ConfigNode> spec_values(net::Role role, const std::string& text);
 
-// The identity of a spec: processes with the same one need not be told apart.
+// The identity of a text: processes with the same one do the same.
 std::string spec_digest(const std::string& text);
 
 }  // namespace pdjob::launcher

@@ -11,6 +11,7 @@
 #include "common/crypto/blake2b.h"
 #include "common/limits.h"
 #include "launcher/job/time_fields.h"
+#include "net/control/process_spec.h"
 #include "net/control/wire_fields.h"
 
 namespace pdjob::launcher {
@@ -18,7 +19,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr uint32_t kMagic = 0x6c6a6470;  // "pdjl" as bytes on disk.
-constexpr uint16_t kVersion = 6;
+constexpr uint16_t kVersion = 7;
 constexpr size_t kHeadBytes = 6;
 constexpr size_t kTextBytesMax = 64 * limits::kKiB;
 constexpr size_t kConfigBytesMax = size_t{4} * 1024 * 1024;
@@ -72,6 +73,39 @@ void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
     fields.text(named.first, kTextBytesMax);
     fields.text(named.second, kTextBytesMax);
   });
+}
+
+struct Work {
+  net::Role role = net::Role::kBoth;
+  std::string model;
+  std::string text;
+};
+
+template <class Codec>
+void work_fields(Codec& codec, typename Codec::template Ref<std::vector<Work>> work) {
+  codec.list(work, kGroupsMax, [](Codec& fields, auto& each) {
+    fields.word(each.role, net::Role::kPrefill, net::Role::kBatch);
+    fields.text(each.model, kTextBytesMax);
+    fields.text(each.text, net::kWorkBytesMax);
+  });
+}
+
+void fields(net::WireWriter& out, const JobSpecs& specs) {
+  std::vector<Work> work;
+  for (const auto& [key, text] : specs.work) {
+    work.push_back({.role = key.first, .model = key.second, .text = text});
+  }
+  out.text(specs.launcher, kConfigBytesMax);
+  work_fields(out, work);
+}
+
+void fields(net::WireReader& in, JobSpecs& specs) {
+  std::vector<Work> work;
+  in.text(specs.launcher, kConfigBytesMax);
+  work_fields(in, work);
+  for (Work& each : work) {
+    specs.work.emplace(SpecKey(each.role, std::move(each.model)), std::move(each.text));
+  }
 }
 
 uint64_t bits_of(Duration duration) { return static_cast<uint64_t>(duration.count()); }
@@ -147,6 +181,7 @@ std::string encode(const Ledger& ledger) {
   writer.value(kMagic);
   writer.value(kVersion);
   head_fields(writer, ledger);
+  fields(writer, ledger.specs);
   writer.list(ledger.plan_nodes, kNodesMax,
               [](net::WireWriter& out, const Node& node) { write_fields(out, node); });
   write_fields(writer, ledger.job);
@@ -174,6 +209,7 @@ Result<Ledger> decode_ledger(const std::string& bytes) {
   }
   Ledger ledger;
   head_fields(reader, ledger);
+  fields(reader, ledger.specs);
   reader.list(ledger.plan_nodes, kNodesMax,
               [](net::WireReader& in, Node& node) { read_fields(in, node); });
   read_fields(reader, ledger.job);

@@ -15,6 +15,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/job_record.h"
 #include "launcher/placement/node.h"
+#include "launcher/plan/job_specs.h"
 #include "launcher/rollout/rollout.h"
 #include "launcher/scaling/scaling_record.h"
 #include "launcher/scaling/stragglers.h"
@@ -36,7 +37,8 @@ struct Ledger {
   uint16_t door_port = 0;
   uint16_t batch_door_port = 0;  // Of the Batch API; 0: not yet, or it has none.
   std::string config_source;
-  std::string config_text;  // A changed job file is another run.
+  std::string config_text;
+  JobSpecs specs;           // Of this file. With others it is another run.
   bool stopping = false;    // It was told to end: nobody goes on with it.
   bool planned = false;     // The rest is known.
   RolloutRecord rollout;    // Of a job of mode rollout.

@@ -308,7 +308,7 @@ TEST_F(LastingRosterTest, OrdersWaitAfterOwnSleepUntilTheAgentAnswersNow) {
   ASSERT_EQ(asked.size(), 1U);
   EXPECT_EQ(asked[0].number, 0U) << "it may be lost";
   const uint64_t sign = std::get<SignAsked>(asked[0].message).sign;
-  EXPECT_TRUE(started(step(AgentSpoke{"r", {50, 2, Beat{}}})).empty()) << "of before the sleep";
+  EXPECT_TRUE(started(step(AgentSpoke{"r", {50, 1, Beat{}}})).empty()) << "of before the sleep";
   const auto old = hello(50, 0);
   ASSERT_EQ(old.size(), 1U) << "it may have waited, too";
   EXPECT_TRUE(std::holds_alternative<SignAsked>(old[0].message));
@@ -318,6 +318,17 @@ TEST_F(LastingRosterTest, OrdersWaitAfterOwnSleepUntilTheAgentAnswersNow) {
   EXPECT_EQ(told.front().number, 2U) << "no number was used up";
   EXPECT_EQ(started(order(9)), std::vector<uint64_t>{9});
   EXPECT_FALSE(lost_);
+}
+
+TEST_F(LastingRosterTest, WhatAnAgentSendsAgainIsHeardOnceAndALostBeatIsNoGap) {
+  step(AgentSpoke{"r", {50, 2, Spawned{{1}, 5}}});
+  hello(50, 0);
+  step(AgentSpoke{"r", {50, 2, Spawned{{1}, 5}}});
+  step(AgentSpoke{"r", {50, 2, Beat{}}});
+  step(AgentSpoke{"r", {50, 3, Spawned{{2}, 6}}});
+  EXPECT_FALSE(lost_);
+  step(AgentSpoke{"r", {50, 4, Beat{}}});
+  EXPECT_TRUE(lost_) << "message 4 was no beat";
 }
 
 TEST_F(LastingRosterTest, OrdersThatCouldNotLeaveAreSentAgainWithoutAGap) {

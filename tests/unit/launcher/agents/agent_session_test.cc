@@ -146,9 +146,25 @@ TEST_F(AgentSessionTest, ALostLauncherHearsWhatHappenedWhenItIsBack) {
   step(LauncherDisconnected{});
   EXPECT_EQ(sent<ProcessExited>(step(OutcomeKnown{ProcessExited{{1}, "signal 9"}})), 0);
   EXPECT_EQ(sent<ProcessExited>(step(OutcomeKnown{ProcessExited{{2}, "signal 9"}})), 0);
-  const auto back = say(7, 2, Beat{});
+  const auto back = say(7, 2, Beat{.received = 1});
   EXPECT_EQ(sent<ProcessExited>(back), 2);
   EXPECT_EQ(std::get<SendFrame>(back[1]).frame.number, 2U) << "after NodeReady";
+}
+
+TEST_F(AgentSessionTest, WhatMayHaveBeenLostWithTheConnectionIsSentAgainAndABeatIsNot) {
+  serve(seconds(60));
+  step(OutcomeKnown{ProcessExited{{1}, "signal 9"}});
+  step(OutcomeKnown{ProcessExited{{2}, "signal 9"}});
+  EXPECT_EQ(sent<Beat>(pass(seconds(2))), 4);
+  step(LauncherDisconnected{});
+  step(OutcomeKnown{ProcessExited{{3}, "signal 9"}});
+  std::vector<uint64_t> numbers;
+  for (const auto& effect : say(7, 2, Beat{.received = 2})) {
+    if (const auto* frame = std::get_if<SendFrame>(&effect)) {
+      numbers.push_back(frame->frame.number);
+    }
+  }
+  EXPECT_EQ(numbers, (std::vector<uint64_t>{3, 4})) << "NodeReady and the first outcome had come";
 }
 
 TEST_F(AgentSessionTest, SaysHelloWithTheSignThatItWasAskedFor) {

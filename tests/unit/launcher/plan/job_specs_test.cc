@@ -8,14 +8,14 @@ namespace {
 using net::Role;
 
 JobConfig job(const std::string& yaml) {
-  auto config = parse_job_config("folder/job.yaml", "name: demo\n" + yaml,
+  auto config = parse_job_config("/f/job.yaml", "name: demo\n" + yaml,
                                  {.home = "/h", .models_elsewhere = true});
   PDJOB_CHECK(config.has_value(), config.error().message);
   return std::move(*config);
 }
 
 std::string spec(const std::string& yaml, Role role, const std::string& model) {
-  return specs_of(job(yaml)).at({role, model});
+  return specs_of(job(yaml)).work.at({role, model});
 }
 
 const std::string kFake = "served_name: tiny\nengine: {kind: fake}\n";
@@ -55,13 +55,13 @@ router:
     b: {key_sha256: 0000000000000000000000000000000000000000000000000000000000000002, tokens_per_minute: 5}
 batch_api: {dir: /batches, rows_max: 17, keep: 36h}
 )";
-  for (const auto& [key, text] : specs_of(job(yaml))) {
+  for (const auto& [key, text] : specs_of(job(yaml)).work) {
     const auto values = spec_values(key.first, text);
     ASSERT_TRUE(values) << values.error().message << text;
   }
   const auto worker = read_worker_spec("w", spec(yaml, Role::kPrefill, "odd \" name"));
   ASSERT_TRUE(worker) << worker.error().message;
-  EXPECT_EQ(worker->model, "folder/./weights/a.gguf");
+  EXPECT_EQ(worker->model, "/f/weights/a.gguf");
   EXPECT_EQ(worker->engine.served_name, "odd \" name");
   EXPECT_EQ(worker->engine.kv_type, engine::KvType::kF16);
   EXPECT_FALSE(worker->engine.lend_threads) << "because threads is set";
@@ -103,9 +103,28 @@ engine:
   EXPECT_EQ(worker->engine.foreign.recipe.command, (std::vector<std::string>{"serve", "{model}"}));
   EXPECT_EQ(worker->engine.foreign.recipe.metrics.running, "run");
   const std::string path = "model: ./m\nserved_name: m\nengine: {kind: vllm}\n";
-  EXPECT_EQ(read_worker_spec("w", spec(path, Role::kDecode, "m"))->model, "./folder/./m");
+  EXPECT_EQ(read_worker_spec("w", spec(path, Role::kDecode, "m"))->model, "/f/./m");
   const std::string home = "model: ~/m\nserved_name: m\nengine: {kind: vllm}\n";
   EXPECT_EQ(read_worker_spec("w", spec(home, Role::kDecode, "m"))->model, "~/m");
+}
+
+TEST(JobSpecs, ChangesAreNamedByWhoseTheyAreAndWithTheirDefaults) {
+  const auto between = [](const std::string& from, const std::string& to) {
+    return changes_text(changes(specs_of(job(kFake + from)), specs_of(job(kFake + to))));
+  };
+  EXPECT_EQ(between("", "# a remark\nprefill: {}\n"), "");
+  const std::string apart = "prefill: {engine: {sequences: 4}}\n";
+  EXPECT_EQ(between(apart, apart + "decode: {engine: {sequences: 16}}\n"),
+            "decode: engine.sequences from 8 to 16");
+  EXPECT_EQ(between("router: {queue_timeout: 7s}\n", "launcher: {admin: \"127.0.0.1:7\"}\n"),
+            "launcher: launcher.admin from nothing to 127.0.0.1:7; "
+            "router: router.queue_timeout from 7s to 30s");
+  EXPECT_EQ(between("", "decode: {workers: 2, labels: {zone: a}}\n"),
+            "launcher: decode.workers from nothing to 2; "
+            "launcher: decode.labels.zone from nothing to a");
+  EXPECT_EQ(between("clusters: {x: {kind: local, cpus: 1}}\n",
+                    "clusters: {x: {kind: local, cpus: 2}}\n"),
+            "launcher: clusters.x.cpus from 1 to 2");
 }
 
 TEST(JobSpecs, DigestsTellSpecsApart) {
