@@ -13,13 +13,17 @@
 namespace pdjob::launcher {
 
 namespace {
-constexpr size_t kBodyBytesMax = 4096;  // Only sizes come in a body.
+constexpr size_t kBodyBytesMax = limits::kConfigBytesMax + 4096;  // A job file and its path.
 // A request with a wrong key waits so long for its 401. While so many wait, others get 429 at once.
 constexpr Duration kRefusedAfter = std::chrono::seconds(1);
 constexpr size_t kRefusedMax = 64;
 constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kJson = "application/json";
 constexpr const char* kMetrics = "text/plain; version=0.0.4; charset=utf-8";
+
+bool takes_orders(std::string_view path) {
+  return path == "/scale" || path == "/apply" || path == "/diff";
+}
 }  // namespace
 
 AdminApi::AdminApi(net::Loop& loop, std::string host, AdminPages pages, AdminGuard guard)
@@ -97,15 +101,22 @@ void AdminApi::answer_metrics(net::ExchangeId id, const net::HttpRequest& reques
   }
 }
 
-void AdminApi::take_sizes(net::ExchangeId id, const net::HttpRequest& request) {
+bool AdminApi::take_order(net::ExchangeId id, const net::HttpRequest& request) {
+  const auto& order = request.path == "/scale"   ? pages_.scale
+                      : request.path == "/apply" ? pages_.apply
+                                                 : pages_.diff;
+  if (request.method != "POST" || !takes_orders(request.path)) {
+    return false;
+  }
   if (!owner_.opens(request.header("authorization"))) {
     server_->reply(id, 401, kText, "orders want the key in launcher.json of the job's folder\n");
-    return;
+    return true;
   }
-  const Result<std::string> taken = pages_.scale(request.body);
+  const Result<std::string> taken = order(request.body);
   const bool wrong = !taken && taken.error().code == ErrorCode::kInvalidArgument;
-  taken ? server_->reply(id, 200, kJson, *taken)
+  taken ? server_->reply(id, 200, request.path == "/diff" ? kText : kJson, *taken)
         : server_->reply(id, wrong ? 400 : 409, kText, taken.error().message + "\n");
+  return true;
 }
 
 void AdminApi::answer(net::ExchangeId id, const net::HttpRequest& request,
@@ -146,18 +157,21 @@ void AdminApi::answer_refused() {
 void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   if (!lets_in(request)) {
     refuse(id);
-  } else if (request.method == "POST" && request.path == "/scale") {
-    take_sizes(id, request);
+  } else if (take_order(id, request)) {
+    return;
   } else if (request.method != "GET") {
-    const std::vector<std::string_view> methods = request.path == "/scale"
+    const std::vector<std::string_view> methods = request.path == "/diff"
+                                                      ? std::vector<std::string_view>{"POST"}
+                                                  : takes_orders(request.path)
                                                       ? std::vector<std::string_view>{"GET", "POST"}
                                                       : std::vector<std::string_view>{"GET"};
-    server_->reply(id, 405, kText, "only GET, and POST /scale\n", {net::allow_header(methods)});
+    server_->reply(id, 405, kText, "only GET, and POST /scale, /apply and /diff\n",
+                   {net::allow_header(methods)});
   } else if (const auto file = dashboard_file(request.path)) {
     server_->reply(id, 200, file->content_type, file->text, dashboard_headers());
   } else if (!answer_page(id, request)) {
     server_->reply(id, 404, kText,
-                   "here are: / (the dashboard) /status /nodes /scale /rollout /links /requests "
+                   "here are: / (the dashboard) /status /nodes /scale /apply /rollout /links /requests "
                    "/history /explain /plan /metrics /metrics/all /sd /health /logs?process=NAME; "
                    "/status, /nodes, /scale and "
                    "/rollout are text with ?as=text, /explain is JSON with ?as=json\n");
@@ -173,6 +187,8 @@ bool AdminApi::answer_page(net::ExchangeId id, const net::HttpRequest& request) 
     answer(id, request, pages_.nodes_json, pages_.nodes_text);
   } else if (request.path == "/scale") {
     answer(id, request, pages_.scale_json, pages_.scale_text);
+  } else if (request.path == "/apply") {
+    server_->reply(id, 200, kJson, pages_.apply_json());
   } else if (request.path == "/rollout" && pages_.rollout_json) {
     answer(id, request, pages_.rollout_json, pages_.rollout_text);
   } else if (request.path == "/links") {

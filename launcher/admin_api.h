@@ -1,7 +1,7 @@
 // AdminApi: the launcher's own HTTP server: the dashboard, /status, /nodes, /scale and /rollout
 // (text with ?as=text), /links, /requests, /history, /plan, /explain, /metrics, /metrics/all,
-// /metrics/process?name=NAME, /sd, /health, /logs?process=NAME&from=BYTE, and POST /scale. On
-// loopback it refuses requests that name another host; beyond, it wants a key over TLS. Logs and
+// /metrics/process?name=NAME, /sd, /health, /logs?process=NAME&from=BYTE, /apply, and POST /scale,
+// /apply and /diff. On loopback it refuses requests that name another host; beyond, it wants a key over TLS. Logs and
 // orders want the key that only the job's owner can read; on loopback, all else is for everybody on
 // the machine. Loop-bound.
 #pragma once
@@ -54,6 +54,10 @@ struct AdminPages {
   std::function<std::string()> rollout_text;
   // Takes sizes ("decode=2"). kInvalidArgument, or kUnavailable: it cannot be done now.
   std::function<Result<std::string>(std::string_view sizes)> scale;
+  // The same for a changed file of the job (job_apply.h).
+  std::function<std::string()> apply_json;
+  std::function<Result<std::string>(std::string_view file)> apply;
+  std::function<Result<std::string>(std::string_view file)> diff;
 };
 
 // An address beyond loopback requires these. The owner's key opens it, too.
@@ -83,7 +87,8 @@ class AdminApi final : net::HttpHandler {
   void answer_log(net::ExchangeId id, const net::HttpRequest& request);
   AdminPages::TextDone reply_with_metrics(net::ExchangeId id);
   void answer_metrics(net::ExchangeId id, const net::HttpRequest& request);
-  void take_sizes(net::ExchangeId id, const net::HttpRequest& request);
+  // False: there is no such order.
+  bool take_order(net::ExchangeId id, const net::HttpRequest& request);
   // Two forms of one page.
   void answer(net::ExchangeId id, const net::HttpRequest& request,
               const std::function<std::string()>& json, const std::function<std::string()>& text);

@@ -103,6 +103,7 @@ struct EventText {
     return "RoleChangeAsked " + e.name + " role=" + to_string(e.role);
   }
   std::string operator()(const ReplaceAsked& e) const { return "ReplaceAsked " + e.name; }
+  std::string operator()(const GroupsChanged&) const { return "GroupsChanged"; }
   std::string operator()(const NodeBlamed& e) const { return "NodeBlamed " + e.name; }
   std::string operator()(const NodeJoined& e) const {
     return "NodeJoined " + e.node.name + " running=" + std::to_string(e.running.size());

@@ -46,7 +46,11 @@ std::string JobRun::objection(const Ledger& ledger, const JobConfig& config) {
   if (ledger.build != build_version()) {
     return "it was started by pdjob " + ledger.build + ", and this is " + build_version();
   }
-  const std::string changed = changes_text(changes(ledger.specs, specs_of(config)));
+  const JobSpecs specs = specs_of(config);
+  if (ledger.applies && specs == ledger.earlier_specs) {
+    return "";  // It goes back to the file before.
+  }
+  const std::string changed = changes_text(changes(ledger.specs, specs));
   return changed.empty() ? ""
                          : "its job file was another one, or had other settings (--set): " + changed;
 }

@@ -18,6 +18,7 @@
 #include "launcher/job/job.h"
 #include "launcher/job/prober.h"
 #include "launcher/plan/job_specs.h"
+#include "launcher/plan/launch_plan.h"
 #include "net/control/control_channel.h"
 #include "net/loop/core_runner.h"
 #include "net/loop/loop.h"
@@ -48,6 +49,9 @@ struct JobRunnerOptions {
   // Of workers with engines of other makes, by name (net/control/process_spec.h).
   std::map<std::string, uint32_t> slots;
 };
+
+// The groups of a plan, whose workers do what these specs say.
+std::vector<JobGroup> groups_of(const LaunchPlan& plan, const JobSpecs& specs);
 
 class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
  public:
@@ -90,6 +94,8 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void read_log(const std::string& process, uint64_t from, LogReader done);
 
   const Job& job() const { return job_; }
+  // What processes get that are started from now on. The Job must hear GroupsChanged, too.
+  void set_specs(JobSpecs specs) { options_.specs = std::move(specs); }
   // The API key of a worker's HTTP port; empty: it needs none.
   std::string worker_key(const std::string& name) const;
   // Where the launcher reaches a process, and the key that it shows there. Requires: the process is

@@ -73,13 +73,15 @@ const GroupScaling& scaling_of(const JobConfig& config, const PlanGroup& group) 
 }
 
 GroupSizes sizes_of(const JobConfig& config, const LaunchPlan& plan) {
+  const JobSpecs specs = specs_of(config);
   std::vector<SizedGroup> groups;
   for (const PlanGroup& each : plan.groups) {
     groups.push_back({.name = each.group.name,
                       .role = each.role,
                       .model = each.model,
                       .demand = each.group.demand,
-                      .wanted = each.group.workers});
+                      .wanted = each.group.workers,
+                      .spec = specs.digest(each.role, each.model)});
   }
   // Several workers cannot share one KV port (job_config.cc).
   const bool one_kv_port = config.kvtransfer.listen_port != 0;
@@ -125,7 +127,9 @@ JobScaling::JobScaling(net::Loop& loop, JobRunner& runner, const JobConfig& conf
       notes_(memory.record.notes.begin(), memory.record.notes.end()),
       keep_(std::move(memory.keep)),
       say_(std::move(say)) {
-  if (runner_.job().has_record()) {
+  if (!memory.record.sizes.empty()) {
+    sizes_.keep(memory.record.sizes);
+  } else if (runner_.job().has_record()) {
     sizes_.keep(runner_.job());
   }
   if (scales_) {
@@ -195,6 +199,23 @@ std::string JobScaling::crowding_by(const std::vector<SizedGroup>& before) const
   return text;
 }
 
+void JobScaling::change(const LaunchPlan& plan, const JobSpecs& specs) {
+  for (const PlanGroup& each : plan.groups) {
+    sizes_.change(each.group.name, each.group.demand, specs.digest(each.role, each.model));
+  }
+  job_changed();
+}
+
+void JobScaling::set_sizes(const std::map<std::string, uint32_t>& sizes) {
+  for (const auto& [name, size] : sizes) {
+    const uint32_t before = sizes_.find(name)->wanted;
+    sizes_.want(name, size);
+    count_change(name, before, size);
+  }
+  keep_record();
+  job_changed();
+}
+
 void JobScaling::job_changed() {
   loop_.cancel(std::exchange(next_, {}));
   next_ = loop_.call_at(loop_.now(), [this] { carry_on(); });
@@ -215,12 +236,12 @@ void JobScaling::tick() {
   bool changed = false;
   for (const Decision& each : autoscaler_.step(observe(), loop_.now())) {
     const SizedGroup& group = sizes_.groups()[each.group];
+    sizes_.want(group.name, each.to);
     note(group.name + ": " +
          (each.from == each.to
               ? "stays at " + std::to_string(each.to)
               : "from " + std::to_string(each.from) + " to " + std::to_string(each.to)) +
          " workers: " + each.reason + "\n");
-    sizes_.want(group.name, each.to);
     count_change(group.name, each.from, each.to);
     changed = changed || each.from != each.to;
   }
@@ -273,7 +294,17 @@ void JobScaling::note(const std::string& lines) {
   if (notes_.size() > ScalingRecord::kNotesMax) {
     notes_.pop_front();
   }
-  keep_({.notes = {notes_.begin(), notes_.end()}, .by_hand = {by_hand_.begin(), by_hand_.end()}});
+  keep_record();
+}
+
+void JobScaling::keep_record() {
+  ScalingRecord record{.notes = {notes_.begin(), notes_.end()},
+                       .by_hand = {by_hand_.begin(), by_hand_.end()},
+                       .sizes = {}};
+  for (const SizedGroup& group : sizes_.groups()) {
+    record.sizes.emplace_back(group.name, group.wanted);
+  }
+  keep_(std::move(record));
 }
 
 int64_t JobScaling::seconds_since(const Note& note) const {
@@ -367,17 +398,23 @@ std::string group_metrics(const std::vector<GroupCounts>& groups) {
   return metrics.text();
 }
 
-std::string JobScaling::json(const std::string& warning) const {
-  bool settled = true;
-  std::string trouble;
+std::string JobScaling::missing() const {
   std::string missing;
   for (const SizedGroup& group : sizes_.groups()) {
     const GroupProgress progress = sizes_.progress(group, runner_.job());
     if (!progress.missing.empty()) {
-      settled = false;
       missing += (missing.empty() ? "" : "; ") + group_text(group, progress);
     }
-    trouble = trouble.empty() ? progress.trouble : trouble;
+  }
+  return missing;
+}
+
+std::string JobScaling::json(const std::string& warning) const {
+  const std::string missing = this->missing();
+  const bool settled = missing.empty();
+  std::string trouble;
+  for (const SizedGroup& group : sizes_.groups()) {
+    trouble = trouble.empty() ? sizes_.progress(group, runner_.job()).trouble : trouble;
   }
   std::string text;
   JsonWriter json(text);

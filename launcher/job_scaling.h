@@ -61,6 +61,14 @@ class JobScaling {
   // {"decisions": [{"seconds_ago": 3, "text": "..."}], "lending": ["..."]}
   std::string explain_json() const;
 
+  const GroupSizes& sizes() const { return sizes_; }
+  // Workers do what another plan of this job says, and groups have other sizes. Requires: the same
+  // groups.
+  void change(const LaunchPlan& plan, const JobSpecs& specs);
+  void set_sizes(const std::map<std::string, uint32_t>& sizes);
+  // Which groups are not as they should be, and why; empty: all are.
+  std::string missing() const;
+
   // Call it after each step of the job, except of heartbeats.
   void job_changed();
   // Says whole lines, and keeps them for explain().
@@ -72,6 +80,7 @@ class JobScaling {
     uint64_t shrunk = 0;
   };
 
+  void keep_record();
   std::string crowding_by(const std::vector<SizedGroup>& before) const;
   void carry_on();
   void tick();

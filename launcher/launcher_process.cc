@@ -24,6 +24,7 @@
 #include "launcher/dashboard/load_history.h"
 #include "launcher/dashboard/process_watch.h"
 #include "launcher/job/job.h"
+#include "launcher/job_apply.h"
 #include "launcher/job_clusters.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_log.h"
@@ -33,11 +34,11 @@
 #include "launcher/job_run.h"
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
+#include "launcher/job_start.h"
 #include "launcher/job_stragglers.h"
 #include "launcher/metrics/job_scrape.h"
 #include "launcher/nodes.h"
 #include "launcher/placement/assumed_nodes.h"
-#include "launcher/plan/foreign_plan.h"
 #include "launcher/plan/launch_plan.h"
 #include "launcher/run/patiently.h"
 #include "launcher/status.h"
@@ -50,42 +51,6 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr const char* kOwnLog = "launcher";
-
-JobTiming timing_of(const JobConfig& job) {
-  const LauncherConfig& config = job.launcher;
-  return {.start_timeout = config.start_timeout,
-          .stop_timeout = config.stop_timeout,
-          .drain_timeout = config.drain_timeout,
-          .lease = job.kvtransfer.lease,
-          .heartbeat_timeout = config.heartbeat_timeout,
-          .hang_timeout = config.hang_timeout,
-          .progress_timeout = config.progress_timeout,
-          .restart = config.restart};
-}
-
-std::vector<ProcessPlan> processes_of(const LaunchPlan& plan) {
-  std::vector<ProcessPlan> processes;
-  for (const PlanRow& row : plan.rows) {
-    const PlanGroup* const group = group_of(plan, row);
-    processes.push_back({.name = row.name,
-                         .role = row.role,
-                         .model = row.model,
-                         .demand = group == nullptr ? Demand{} : group->group.demand,
-                         .place = {.node = row.node, .gpus = row.gpus}});
-  }
-  return processes;
-}
-
-std::vector<JobGroup> groups_of(const LaunchPlan& plan) {
-  std::vector<JobGroup> groups;
-  for (const PlanGroup& each : plan.groups) {
-    groups.push_back({.role = each.role,
-                      .model = each.model,
-                      .demand = each.group.demand,
-                      .workers_min = each.group.workers_min});
-  }
-  return groups;
-}
 
 bool is_heartbeat(const Event& event) {
   const auto* arrived = std::get_if<MessageArrived>(&event);
@@ -100,54 +65,13 @@ Result<std::string> control_key(const JobConfig& config, const JobRun& run) {
   return run.ledger().root_key().derive("rollout control");
 }
 
-JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan, const JobRun& run,
-                                const std::string& control_key) {
-  const Ledger& ledger = run.ledger();
-  JobRunnerOptions options{.job = config.name,
-                           .processes = processes_of(plan),
-                           .groups = groups_of(plan),
-                           .timing = timing_of(config),
-                           .nonce = ledger.nonce,
-                           .foreign_router = has_foreign_router(config),
-                           .open_workers = recipe_without_key(config),
-                           .root_key = ledger.root_key(),
-                           .launcher = ledger.launcher,
-                           .record = {},
-                           .weights = {},
-                           .control_key = control_key,
-                           .https = config.router.tls.on(),
-                           .specs = specs_of(config),
-                           .slots = {}};
-  if (run.adopts()) {
-    options.record = ledger.job;
-  }
-  if (config.mode == Mode::kRollout) {
-    options.weights.version = router::kFirstVersion;
-  }
-  const bool shared = config.router.replicas > 1;
-  for (const PlanRow& row : plan.rows) {
-    options.slots[row.name] = static_cast<uint32_t>(foreign_slot(config, row.name));
-    if (row.role == net::Role::kRouter) {
-      options.doors.push_back({.name = row.name,
-                               .node = row.node,
-                               .host = row.host,
-                               .port = ledger.door_port != 0 ? ledger.door_port : row.port,
-                               .use = shared ? net::PortUse::kShared : net::PortUse::kAlone});
-    } else if (row.role == net::Role::kBatch) {
-      options.batch_door = Door{
-          .name = row.name, .node = row.node, .host = row.host, .port = ledger.batch_door_port};
-    }
-  }
-  return options;
-}
-
 constexpr const char* kAnyPort = "127.0.0.1:0";
 
 // The console, the log and the admin API of a job that runs.
 class LauncherProcess final : JobRunner::Observer {
  public:
-  LauncherProcess(const JobConfig& config, LaunchPlan plan, JobFolder& folder, Terminal& terminal,
-                  net::EventLoop& loop, Cluster& cluster, JobRun& run,
+  LauncherProcess(const JobConfig& config, const Places& places, LaunchPlan plan, JobFolder& folder,
+                  Terminal& terminal, net::EventLoop& loop, Cluster& cluster, JobRun& run,
                   const std::string& control_key)
       : config_(config),
         plan_(std::move(plan)),
@@ -162,6 +86,12 @@ class LauncherProcess final : JobRunner::Observer {
             loop, runner_, config, plan_, [this](const std::string& line) { terminal_.say(line); },
             {.record = run.ledger().scaling,
              .keep = [this](ScalingRecord record) { run_.ledger().scaling = std::move(record); }}),
+        apply_(loop, runner_, scaling_, run, config,
+               {.places = places,
+                .plan =
+                    [this](const JobConfig& changed) {
+                      return plan_on(changed, cluster_.nodes(), PlanProbe::kNo);
+                    }}),
         stragglers_(
             loop, runner_,
             {.config = config.launcher.stragglers,
@@ -235,7 +165,10 @@ class LauncherProcess final : JobRunner::Observer {
         .history_json = [this] { return history_.json(); },
         .rollout_json = {},
         .rollout_text = {},
-        .scale = [this](std::string_view sizes) { return scaling_.order(sizes); }};
+        .scale = [this](std::string_view sizes) { return scaling_.order(sizes); },
+        .apply_json = [this] { return apply_.json(); },
+        .apply = [this](std::string_view file) { return apply_.order(file); },
+        .diff = [this](std::string_view file) { return apply_.diff(file); }};
     if (rollout_) {
       pages.rollout_json = [this] { return rollout_->json(); };
       pages.rollout_text = [this] { return rollout_->text(); };
@@ -454,6 +387,7 @@ class LauncherProcess final : JobRunner::Observer {
                     "\n");
     }
     scaling_.job_changed();
+    apply_.job_changed();
     if (rollout_) {
       rollout_->job_changed(event);
     }
@@ -499,6 +433,7 @@ class LauncherProcess final : JobRunner::Observer {
   const std::string control_key_;
   JobRunner runner_;
   JobScaling scaling_;
+  JobApply apply_;
   JobStragglers stragglers_;
   ProcessWatch links_;
   ProcessWatch requests_;
@@ -539,7 +474,7 @@ Result<PlacedJob> place_job(const JobConfig& config, JobFolder& folder, net::Eve
 
 }  // namespace
 
-int run_job(const JobConfig& config, RunHow how) {
+int run_job(const JobConfig& config, const Places& places, RunHow how) {
   if (config.clusters.empty()) {
     // Says what cannot run before it makes anything.
     if (const auto plan = plan_on(config, {LocalCluster::this_node()}, PlanProbe::kYes); !plan) {
@@ -590,7 +525,7 @@ int run_job(const JobConfig& config, RunHow how) {
     }
     key = *std::move(found);
   }
-  LauncherProcess launcher(config, std::move(placed->plan), *folder, *terminal, loop,
+  LauncherProcess launcher(config, places, std::move(placed->plan), *folder, *terminal, loop,
                            *placed->clusters.cluster, **run, key);
   if (const Status opened = launcher.open(); !opened) {
     return fail(kExitNotPlaced, opened.error());

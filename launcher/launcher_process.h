@@ -9,8 +9,9 @@ namespace pdjob::launcher {
 // Runs the job until it is stopped or fails. Returns the exit code (common/exit_code.h). If an
 // earlier launcher left processes of this job, it goes on with them.
 //
-// kStop, kStopNow: it only ends them; with kStopNow, requests under way are not finished.
+// kStop, kStopNow: it only ends them; with kStopNow, requests under way are not finished. `places`:
+// for changed files of the job.
 enum class RunHow { kServe, kStop, kStopNow };
-int run_job(const JobConfig& config, RunHow how = RunHow::kServe);
+int run_job(const JobConfig& config, const Places& places, RunHow how = RunHow::kServe);
 
 }  // namespace pdjob::launcher

@@ -119,7 +119,7 @@ int run_batch_job(const std::string& config_path, const std::vector<std::string>
                   const Places& places) {
   Result<JobConfig> config =
       read_job_config(config_path, places, JobUse::kForBatch, settings_of(settings));
-  return config ? run_job(batch_job(*std::move(config))) : refuse_batch(config.error());
+  return config ? run_job(batch_job(*std::move(config)), places) : refuse_batch(config.error());
 }
 
 }  // namespace pdjob::launcher

@@ -135,6 +135,21 @@ Examples:
   pdjob scale decode=auto --no-wait  as the job file's `scaling` says
   pdjob scale quickstart decode=2    of several jobs that run here
 )"},
+    {"diff", R"(
+Exit code 2: the file changes what a running job keeps.
+
+Examples:
+  pdjob diff job.yaml
+  pdjob diff job.yaml --set decode.engine.sequences=16
+)"},
+    {"apply", R"(
+Sizes and the settings of workers change; requests go on. If a new worker dies twice before it
+serves, the job goes back to its file before, and the exit code is 1.
+
+Examples:
+  pdjob apply job.yaml
+  pdjob apply job.yaml --dry-run
+)"},
     {"run", R"(
 Examples:
   pdjob run job.yaml

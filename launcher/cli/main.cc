@@ -21,6 +21,7 @@
 #include "launcher/cli/help_texts.h"
 #include "launcher/cli/process_arguments.h"
 #include "launcher/cli/reference_arguments.h"
+#include "launcher/cli/apply_command.h"
 #include "launcher/cli/scale_command.h"
 #include "launcher/cli/stop_command.h"
 #include "launcher/job_folder.h"
@@ -90,6 +91,7 @@ struct CommandLine {
   std::string process;
   std::string example = "quickstart";
   ScaleFlags scale;
+  ApplyFlags apply;
   PlanFlags plan;
   std::optional<ProcessArguments> processes;
   std::optional<BatchArguments> batches;
@@ -111,6 +113,7 @@ struct CommandLine {
     add_nodes();
     add_logs();
     add_scale();
+    add_changes();
     add_rollout();
     add_explain();
     add_stop();
@@ -295,6 +298,34 @@ struct CommandLine {
     });
   }
 
+  void add_changes() {
+    const auto make = [this](const char* name, const char* what) {
+      CLI::App* command = app.add_subcommand(name, what);
+      add_settings(*command,
+                   command->add_option("FILE,--config", config_path, "The changed file")->required());
+      return command;
+    };
+    make("diff", "Show what a changed job file would change in its running job")->callback([this] {
+      apply.dry_run = true;
+      exit_code = apply_file();
+    });
+    CLI::App* command =
+        make("apply", "Change a running job to what its file says now, one worker after the other");
+    command->add_flag("--dry-run", apply.dry_run, "Only show what would change, as `pdjob diff`");
+    command->add_flag("--no-wait", apply.no_wait, "Do not wait until it is done");
+    command
+        ->add_option("--timeout", apply.timeout_s,
+                     "Seconds to wait; after that the job goes on by itself")
+        ->check(CLI::Range(1, 86400))
+        ->capture_default_str();
+    command->callback([this] { exit_code = apply_file(); });
+  }
+
+  int apply_file() {
+    const auto config = job_of(config_path, places, settings);
+    return config ? apply_to_job(*config, apply) : refuse(config.error());
+  }
+
   void add_rollout() {
     CLI::App* command = app.add_subcommand("rollout", "Look at a job of mode rollout");
     CLI::App* status = command->add_subcommand(
@@ -432,7 +463,7 @@ struct CommandLine {
       return run_batch_command({.config = config_path, .settings = settings}, places);
     }
     std::fputs(config ? config->warnings.c_str() : "", stderr);
-    return config ? run_job(*config) : refuse(config.error());
+    return config ? run_job(*config, places) : refuse(config.error());
   }
 
   int run(int argc, char** argv) {

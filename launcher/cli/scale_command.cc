@@ -8,8 +8,7 @@
 #include "common/json/json_fields.h"
 #include "common/os/real_clock.h"
 #include "common/result.h"
-#include "launcher/job_folder.h"
-#include "launcher/look/ask.h"
+#include "launcher/cli/job_order.h"
 #include "launcher/look/plain_text.h"
 
 namespace pdjob::launcher {
@@ -61,28 +60,6 @@ Result<Answer> read_answer(const std::string& text) {
   return answer;
 }
 
-Result<AskedProcess> admin_of(const std::string& state_dir, const std::string& job) {
-  PDJOB_TRY(const LauncherAddress launcher, JobFolder::find(state_dir, job));
-  PDJOB_TRY(const net::HttpAddress address, net::parse_http_address(launcher.admin));
-  return AskedProcess{address, launcher.key};
-}
-
-// kInvalidArgument: 400. kOverloaded: 409, nothing has changed.
-Result<std::string> body_of(const Result<net::HttpReply>& reply) {
-  if (!reply) {
-    return reply.error();
-  }
-  std::string body = reply->body;
-  if (reply->status == 200) {
-    return body;
-  }
-  body = body.substr(0, body.find_last_not_of('\n') + 1);
-  const ErrorCode code = reply->status == 400   ? ErrorCode::kInvalidArgument
-                         : reply->status == 409 ? ErrorCode::kOverloaded
-                                                : ErrorCode::kUnavailable;
-  return Error{code, body};
-}
-
 Status wait(const AskedProcess& admin, Answer answer, Duration timeout) {
   const int64_t order = answer.order;
   const Instant deadline = real_now() + timeout;
@@ -94,7 +71,7 @@ Status wait(const AskedProcess& admin, Answer answer, Duration timeout) {
                    "the job has not got its size yet, and goes on by itself: " + told.last()};
     }
     poll(nullptr, 0, kPollMilliseconds);
-    PDJOB_TRY(const std::string body, body_of(send_order(admin, {.target = "/scale"})));
+    PDJOB_TRY(const std::string body, order_job(admin, {.target = "/scale"}));
     PDJOB_TRY(answer, read_answer(body));
     if (answer.order != order) {
       return Error{ErrorCode::kCancelled, "another order has changed the sizes: this one is over"};
@@ -110,7 +87,7 @@ Status scale(const AskedProcess& admin, const ScaleFlags& flags) {
       sizes += (sizes.empty() ? "" : " ") + size;
     }
     PDJOB_TRY(const std::string body,
-              body_of(send_order(admin, {.method = "POST", .target = "/scale", .body = sizes})));
+              order_job(admin, {.method = "POST", .target = "/scale", .body = sizes}));
     PDJOB_TRY(const Answer answer, read_answer(body));
     if (!answer.warning.empty()) {
       std::fprintf(stderr, "warning: %s\n", plain_text(answer.warning).c_str());
@@ -119,7 +96,7 @@ Status scale(const AskedProcess& admin, const ScaleFlags& flags) {
       PDJOB_TRY_STATUS(wait(admin, answer, std::chrono::seconds(flags.timeout_s)));
     }
   }
-  PDJOB_TRY(const std::string text, body_of(send_order(admin, {.target = "/scale?as=text"})));
+  PDJOB_TRY(const std::string text, order_job(admin, {.target = "/scale?as=text"}));
   std::fputs(plain_text(text).c_str(), stdout);
   return ok();
 }
@@ -137,14 +114,7 @@ int scale_job(const std::string& state_dir, const std::string& job, const ScaleF
     return kExitOk;
   }
   std::fprintf(stderr, "pdjob scale: %s\n", plain_text(scaled.error().message).c_str());
-  switch (scaled.error().code) {
-    case ErrorCode::kInvalidArgument:
-      return kExitUsage;
-    case ErrorCode::kOverloaded:
-      return kExitNotPlaced;
-    default:
-      return kExitFailed;
-  }
+  return exit_code_of_order(scaled.error());
 }
 
 }  // namespace pdjob::launcher

@@ -119,11 +119,11 @@ bool is_left_behind(const std::string& state_dir, const std::string& job) {
 }
 
 // In a process of its own, because a launcher that cannot take over ends its process.
-int run_apart(const JobConfig& config, RunHow how) {
+int run_apart(const JobConfig& config, const Places& places, RunHow how) {
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
-    const int code = run_job(config, how);
+    const int code = run_job(config, places, how);
     std::fflush(nullptr);
     std::_Exit(code);
   }
@@ -142,7 +142,7 @@ int stop_left_behind(const std::string& state_dir, const std::string& job, StopH
   const auto ledger = JobFolder::ledger(state_dir, job);
   const auto config = ledger ? config_of(*ledger, state_dir, places) : ledger.error();
   if (config) {
-    const int code = run_apart(*config, how == StopHow::kNow ? RunHow::kStopNow : RunHow::kStop);
+    const int code = run_apart(*config, places, how == StopHow::kNow ? RunHow::kStopNow : RunHow::kStop);
     const bool could_not = code == kExitFailed || code == kExitNotPlaced;
     const auto launcher = JobFolder::find(state_dir, job);
     const bool left_alone = !launcher && launcher.error().code == ErrorCode::kNotFound;

@@ -73,10 +73,24 @@ struct RoleChangeAsked {
   std::string name;
   net::Role role = net::Role::kBoth;
 };
-// The same, but it starts again with its role, on the node that is best for it then. Its node is
-// trusted less. Ignored unless it serves.
+// The same, but it starts again with its role, on the node that is best for it then. Ignored unless
+// it serves.
 struct ReplaceAsked {
   std::string name;
+  bool slow = true;  // That is why: its node is trusted less.
+};
+// The workers of one role of one model, as they are to be from their next start on.
+struct JobGroup {
+  net::Role role = net::Role::kBoth;
+  std::string model;
+  Demand demand;             // Of a worker that is given this role.
+  uint32_t workers_min = 0;  // The job is ready with so many of them, while the others wait.
+  std::string spec = {};     // Of a worker that starts, as ProcessPlan::spec.
+  friend bool operator==(const JobGroup&, const JobGroup&) = default;
+};
+// Workers start as these groups say from now on. Those that run stay as they are.
+struct GroupsChanged {
+  std::vector<JobGroup> groups;
 };
 // What runs there is slow: other nodes are preferred for a while.
 struct NodeBlamed {
@@ -110,7 +124,7 @@ struct NodeLost {
 using Event =
     std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived, ProbeSucceeded,
                  ProbeFailed, StopAsked, TimePassed, ProcessAdded, RetireAsked, RoleChangeAsked,
-                 NodeJoined, NodeLost, ProcessSeen, WeightsChosen, ReplaceAsked, NodeBlamed>;
+                 NodeJoined, NodeLost, ProcessSeen, WeightsChosen, ReplaceAsked, NodeBlamed, GroupsChanged>;
 
 // --- effects, to be executed in order
 

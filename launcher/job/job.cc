@@ -216,10 +216,17 @@ void Job::on(const ReplaceAsked& event, Turn& turn) {
     process->keeps_model = false;
     process->weights_order = 0;
     process->next_version.clear();
-    process->replacements += 1;
-    blame(process->place.node, NodeTrust::kSlow, turn);
+    if (event.slow) {
+      process->replacements += 1;
+      blame(process->place.node, NodeTrust::kSlow, turn);
+    }
     dismiss(*process, Fate::kChangeRole, turn);
   }
+}
+
+void Job::on(const GroupsChanged& event, Turn& /*turn*/) {
+  groups_ = event.groups;
+  room_made_ = true;  // Those that wait may need less.
 }
 
 // Each worker leaves and comes back as another engine: KV of the old weights has no peer then.
@@ -257,7 +264,7 @@ bool Job::keeps_model(const Process& process, net::Role next) const {
   const Demand& now = process.demand;
   return !process.is_foreign() &&
          (group == nullptr ||
-          (group->demand.cores == now.cores && group->demand.gpus == now.gpus &&
+          (group->spec == process.spec && group->demand.cores == now.cores && group->demand.gpus == now.gpus &&
            group->demand.memory_bytes == now.memory_bytes && group->demand.file == now.file));
 }
 
@@ -277,6 +284,7 @@ void Job::changed_role(Process& process, const net::Registered& message, Turn& t
     placement_.take(process.place, group->demand);
   }
   process.demand = group == nullptr ? process.demand : group->demand;
+  process.spec = group == nullptr ? process.spec : group->spec;
   process.restart_policy = RestartPolicy(timing_.restart);
   supervision_.changed_role(process, turn);
   supervision_.registered(process, message, turn);
@@ -353,6 +361,7 @@ void Job::start(Process& process, Turn& turn) {
   if (should_move(process, turn.now)) {
     give_back_place(process);
   }
+  follow_group(process);
   if (find_place(process, turn.now)) {
     supervision_.start(process, turn);
     if (!process.is_router() && !process.is_batch()) {
@@ -380,6 +389,7 @@ void Job::start_waiting(Turn& turn) {
     waiting.resize(numbers.size());
     ++counts[number].wanted;
     if (process.state == ProcessState::kWaiting) {
+      follow_group(process);
       waiting[number].push_back(&process);
     } else {
       ++counts[number].placed;
@@ -423,7 +433,6 @@ void Job::ended(Process& process, Turn& turn) {
     process.role = process.next_role;
     process.fate = Fate::kRestart;
     process.last_exit.clear();  // It was asked to end.
-    change_demand(process);
     process.restart_policy = RestartPolicy(timing_.restart);
     start(process, turn);
   } else if (state_ == JobState::kStarting && process.hopeless() && !any_peer(process, has_hope)) {
@@ -435,9 +444,11 @@ void Job::ended(Process& process, Turn& turn) {
   drain_those_known_to_leave(turn);  // A router that is gone needs not know.
 }
 
-// A worker of another role may need more. It stays on its node if there is room.
-void Job::change_demand(Process& process) {
+// A worker of another role, or of a group that has changed, may need more. It stays on its node if
+// there is room.
+void Job::follow_group(Process& process) {
   const JobGroup* const group = group_of(process.role, process.model);
+  process.spec = group == nullptr ? process.spec : group->spec;
   if (group == nullptr || group->demand == process.demand) {
     return;
   }

@@ -55,14 +55,6 @@ namespace pdjob::launcher {
 enum class JobState { kStarting, kReady, kDraining, kDone };
 const char* to_string(JobState state);
 
-// The workers of one role of one model.
-struct JobGroup {
-  net::Role role = net::Role::kBoth;
-  std::string model;
-  Demand demand;             // Of a worker that is given this role.
-  uint32_t workers_min = 0;  // The job is ready with so many of them, while the others wait.
-};
-
 struct JobSetting {
   std::vector<Node> nodes;  // Empty: one node without limits.
   std::vector<JobGroup> groups;
@@ -129,6 +121,7 @@ class Job {
   void on(const ProcessSeen& event, Turn& turn);
   void on(const WeightsChosen& event, Turn& turn);
   void on(const ReplaceAsked& event, Turn& turn);
+  void on(const GroupsChanged& event, Turn& turn);
   void on(const NodeBlamed& event, Turn& turn);
 
   void take(const JobRecord& record);
@@ -151,7 +144,7 @@ class Job {
   void give_back_place(Process& process);
   // Processes that came or went may change for the others whether they share their cores.
   void note_shared_cores();
-  void change_demand(Process& process);
+  void follow_group(Process& process);
   bool may_wait(const Process& process) const;
   const JobGroup* group_of(net::Role role, const std::string& model) const;
   bool keeps_model(const Process& process, net::Role next) const;
@@ -189,7 +182,7 @@ class Job {
 
   const JobTiming timing_;
   const bool places_;  // The nodes are known.
-  const std::vector<JobGroup> groups_;
+  std::vector<JobGroup> groups_;
   const bool has_record_;
   net::WeightSource weights_;
   JobState state_ = JobState::kStarting;

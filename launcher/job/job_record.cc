@@ -95,6 +95,7 @@ void fields(Codec& codec, Of<ProcessRecord, Codec> process) {
   fields(codec, process.demand);
   text(codec, process.place.node);
   text_list(codec, process.place.gpus, kBounds);
+  text(codec, process.spec);
   codec.word(process.state, ProcessState::kWaiting, ProcessState::kBackoff);
   codec.word(process.fate, Fate::kRestart, Fate::kChangeRole);
   codec.word(process.next_role, net::Role::kPrefill, net::Role::kBatch);

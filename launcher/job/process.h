@@ -57,6 +57,8 @@ struct ProcessPlan {
   std::string model;  // The model it serves; empty for a router.
   Demand demand{};
   Place place{};  // Without a node: the job chooses one.
+  // What it does (launcher/plan/job_specs.h): the digest of the text that this incarnation got.
+  std::string spec = {};
   friend bool operator==(const ProcessPlan&, const ProcessPlan&) = default;
 };
 

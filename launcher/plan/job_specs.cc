@@ -196,6 +196,11 @@ Result<ConfigNode> spec_values(net::Role role, const std::string& text) {
   return values_of(std::move(spec));
 }
 
+std::string JobSpecs::digest(net::Role role, const std::string& model) const {
+  const auto found = work.find({role, model});
+  return found == work.end() ? "" : spec_digest(found->second);
+}
+
 std::vector<SpecChange> changes(const JobSpecs& from, const JobSpecs& to) {
   std::vector<SpecChange> found;
   const auto note = [&found](const std::string& of, const ConfigNode& before,

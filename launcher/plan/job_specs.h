@@ -63,6 +63,9 @@ using SpecKey = std::pair<net::Role, std::string>;
 struct JobSpecs {
   std::string launcher;
   std::map<SpecKey, std::string> work;
+
+  // Of such a process; empty: the job has none.
+  std::string digest(net::Role role, const std::string& model) const;
   friend bool operator==(const JobSpecs&, const JobSpecs&) = default;
 };
 JobSpecs specs_of(const JobConfig& config);

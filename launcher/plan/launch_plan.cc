@@ -45,11 +45,6 @@ ModelPlan judge_invariance(const ModelConfig& model) {
   return plan;
 }
 
-// "prefill-0", or "small-prefill-0" if the model has the name "small" in `models`.
-std::string group_name(const ModelConfig& model, const char* role) {
-  return (model.name.empty() ? "" : model.name + "-") + role;
-}
-
 // KV in a GPU's memory takes none of the node. Engines of other makes do not tell.
 uint64_t own_memory(const engine::EngineConfig& engine, const GroupConfig& group,
                     const ModelSize& size) {
@@ -263,6 +258,10 @@ const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row) {
     return group.role == row.role && group.model == row.model;
   });
   return found == plan.groups.end() ? nullptr : &*found;
+}
+
+std::string group_name(const ModelConfig& model, const char* role) {
+  return (model.name.empty() ? "" : model.name + "-") + role;
 }
 
 Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes,

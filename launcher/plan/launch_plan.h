@@ -82,6 +82,9 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
                              const std::vector<ModelSize>& sizes,
                              NodesOfPlan which = NodesOfPlan::kAll);
 
+// "prefill", or "small-prefill" if the model has the name "small" in `models`.
+std::string group_name(const ModelConfig& model, const char* role);
+
 // The group of a worker, by role and model; null for a router.
 const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row);
 

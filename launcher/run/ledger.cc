@@ -69,6 +69,13 @@ void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
   });
   codec.list(ledger.scaling.by_hand, kGroupsMax,
              [](Codec& fields, auto& group) { fields.text(group, kTextBytesMax); });
+  codec.list(ledger.scaling.sizes, kGroupsMax, [](Codec& fields, auto& group) {
+    fields.text(group.first, kTextBytesMax);
+    fields.value(group.second);
+  });
+  codec.value(ledger.applies);
+  codec.text(ledger.earlier_source, kTextBytesMax);
+  codec.text(ledger.earlier_text, kConfigBytesMax);
   codec.list(ledger.rollout.versions, kVersionsKept, [](auto& fields, auto& named) {
     fields.text(named.first, kTextBytesMax);
     fields.text(named.second, kTextBytesMax);
@@ -139,7 +146,8 @@ bool lets_a_process_leave(const Event& event) {
 }  // namespace
 
 LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effect>& effects) {
-  if (std::holds_alternative<WeightsChosen>(event) || lets_a_process_leave(event) ||
+  if (std::holds_alternative<WeightsChosen>(event) ||
+      std::holds_alternative<GroupsChanged>(event) || lets_a_process_leave(event) ||
       std::ranges::any_of(effects, makes_an_engine)) {
     return LedgerDue::kBefore;
   }
@@ -182,6 +190,7 @@ std::string encode(const Ledger& ledger) {
   writer.value(kVersion);
   head_fields(writer, ledger);
   fields(writer, ledger.specs);
+  fields(writer, ledger.earlier_specs);
   writer.list(ledger.plan_nodes, kNodesMax,
               [](net::WireWriter& out, const Node& node) { write_fields(out, node); });
   write_fields(writer, ledger.job);
@@ -210,6 +219,7 @@ Result<Ledger> decode_ledger(const std::string& bytes) {
   Ledger ledger;
   head_fields(reader, ledger);
   fields(reader, ledger.specs);
+  fields(reader, ledger.earlier_specs);
   reader.list(ledger.plan_nodes, kNodesMax,
               [](net::WireReader& in, Node& node) { read_fields(in, node); });
   read_fields(reader, ledger.job);

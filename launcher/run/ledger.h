@@ -39,6 +39,11 @@ struct Ledger {
   std::string config_source;
   std::string config_text;
   JobSpecs specs;           // Of this file. With others it is another run.
+  // While a changed file is being applied: what it replaces, to go back to.
+  bool applies = false;
+  std::string earlier_source;
+  std::string earlier_text;
+  JobSpecs earlier_specs;
   bool stopping = false;    // It was told to end: nobody goes on with it.
   bool planned = false;     // The rest is known.
   RolloutRecord rollout;    // Of a job of mode rollout.

@@ -20,6 +20,34 @@ bool can_change_role(const Process& process) {
          (process.role == net::Role::kPrefill || process.role == net::Role::kDecode);
 }
 
+bool is_outdated(const SizedGroup& group, const Process& process) {
+  return process.spec != group.spec;
+}
+
+bool serves_and_stays(const Process* process) {
+  return process->state == ProcessState::kReady && process->fate == Fate::kRestart &&
+         !process->suspected;
+}
+
+// The only one of its group is served for by a second one, while there is room for that.
+bool gets_a_second(const SizedGroup& group, const std::vector<const Process*>& members,
+                   const Job& job) {
+  return group.wanted == 1 && members.size() == 1 && serves_and_stays(members.front()) &&
+         is_outdated(group, *members.front()) && job.room(group.demand, 1) > 0;
+}
+
+// A second one that does not serve yet.
+bool waits_for_second(const SizedGroup& group, const std::vector<const Process*>& members) {
+  const auto outdated = [&](const Process* one) {
+    return is_outdated(group, *one) && serves_and_stays(one);
+  };
+  const auto coming = [&](const Process* one) {
+    return !is_outdated(group, *one) && !serves_and_stays(one);
+  };
+  return group.wanted == 1 && members.size() == 2 && std::ranges::any_of(members, outdated) &&
+         std::ranges::any_of(members, coming);
+}
+
 // The one that is missed least comes first.
 std::tuple<bool, bool, uint64_t, uint64_t, uint64_t> missed(const Process& process) {
   const net::WorkerLoad& load = process.load;
@@ -62,6 +90,21 @@ void GroupSizes::want(std::string_view name, uint32_t wanted) {
   const auto found = std::ranges::find(groups_, name, &SizedGroup::name);
   PDJOB_CHECK(found != groups_.end(), std::string(name));
   found->wanted = wanted;
+}
+
+void GroupSizes::change(std::string_view name, const Demand& demand, const std::string& spec) {
+  const auto found = std::ranges::find(groups_, name, &SizedGroup::name);
+  PDJOB_CHECK(found != groups_.end(), std::string(name));
+  found->demand = demand;
+  found->spec = spec;
+}
+
+void GroupSizes::keep(const std::vector<std::pair<std::string, uint32_t>>& sizes) {
+  for (const auto& [name, size] : sizes) {
+    if (find(name) != nullptr) {
+      want(name, size);
+    }
+  }
 }
 
 void GroupSizes::keep(const Job& job) {
@@ -127,12 +170,15 @@ Status GroupSizes::set(const std::map<std::string, uint32_t>& wanted, const Job&
 
 std::vector<const Process*> GroupSizes::surplus(const SizedGroup& group, const Job& job) const {
   std::vector<const Process*> members = members_of(group, job);
-  if (members.size() <= group.wanted) {
+  if (members.size() <= group.wanted || waits_for_second(group, members)) {
     return {};
   }
   const size_t too_many = members.size() - group.wanted;
   std::erase_if(members, [](const Process* process) { return changes_role(*process); });
-  std::ranges::sort(members, {}, [](const Process* process) { return missed(*process); });
+  std::ranges::sort(members, {}, [&](const Process* process) {
+    const bool serves = process->serving() && !process->suspected;
+    return std::tuple(serves, !is_outdated(group, *process), missed(*process));
+  });
   members.resize(std::min(members.size(), too_many));
   return members;
 }
@@ -147,7 +193,8 @@ std::vector<Event> GroupSizes::orders(const Job& job) const {
   std::map<std::string, std::vector<const Process*>> waiting;  // Of those that stay.
   for (const SizedGroup& group : groups_) {
     const std::vector<const Process*> members = members_of(group, job);
-    lacks[group.name] = int64_t{group.wanted} - static_cast<int64_t>(members.size());
+    lacks[group.name] = int64_t{group.wanted} - static_cast<int64_t>(members.size()) +
+                        (gets_a_second(group, members, job) ? 1 : 0);
     leaving[group.name] = surplus(group, job);
     std::ranges::copy_if(members, std::back_inserter(waiting[group.name]), [&](const Process* one) {
       return waits(*one) && std::ranges::count(leaving[group.name], one) == 0;
@@ -184,8 +231,28 @@ std::vector<Event> GroupSizes::orders(const Job& job) const {
             {.name = name, .role = group.role, .model = group.model, .demand = group.demand}});
       }
     }
+    append_replacements(group, job, orders);
   }
   return orders;
+}
+
+void GroupSizes::append_replacements(const SizedGroup& group, const Job& job,
+                                     std::vector<Event>& orders) {
+  std::vector<const Process*> members = members_of(group, job);
+  const bool leaves = std::ranges::any_of(job.processes(), [&](const Process& process) {
+    return process.role == group.role && process.model == group.model &&
+           process.fate == Fate::kEnd;
+  });
+  if (leaves || members.size() != group.wanted || gets_a_second(group, members, job) ||
+      !std::ranges::all_of(members, serves_and_stays)) {
+    return;
+  }
+  std::erase_if(members, [&](const Process* one) { return !is_outdated(group, *one); });
+  if (!members.empty()) {
+    const Process* const next = *std::ranges::min_element(
+        members, {}, [](const Process* process) { return missed(*process); });
+    orders.emplace_back(ReplaceAsked{.name = next->name, .slow = false});
+  }
 }
 
 GroupProgress GroupSizes::progress(const SizedGroup& group, const Job& job) const {

@@ -1,11 +1,16 @@
-// GroupSizes: how many workers each group of a job should have, and the orders for the Job until it
-// has them. It does not decide how many are good: a person or the autoscaler does.
+// GroupSizes: how many workers each group of a job should have and what these should do, and the
+// orders for the Job until it is so. It does not decide what is good: a person or the autoscaler
+// does.
 //
 // A worker that one group can spare changes its role if the model's other group lacks one, or has
 // one that waits; otherwise it retires. The worker that leaves is the one that is missed least: one
 // that does not serve, else the one with the least work, else the newest. A retiring worker
 // finishes its requests and waits until its KV is fetched (supervision.h), so no order here loses
-// anything. Pure.
+// anything.
+//
+// A worker with another spec than its group's is replaced, one of a group at a time and only while
+// all others of the group serve. The only worker of a group gets a second one first, if there is
+// room. Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +32,7 @@ struct SizedGroup {
   std::string model;
   Demand demand;
   uint32_t wanted = 0;
+  std::string spec = {};  // Digest of what its workers do.
 };
 
 // Where a group stands.
@@ -57,7 +63,11 @@ class GroupSizes {
   Status set(const std::map<std::string, uint32_t>& wanted, const Job& job);
   // Sets one size without asking whether there is room. Requires: the group exists.
   void want(std::string_view name, uint32_t wanted);
-  // Takes the sizes that a job has which an earlier launcher left. All groups may be at zero. If
+  // Workers do what this group says from now on. Requires: the group exists.
+  void change(std::string_view name, const Demand& demand, const std::string& spec);
+  // Takes the sizes that an earlier launcher had recorded.
+  void keep(const std::vector<std::pair<std::string, uint32_t>>& sizes);
+  // Without a record, takes the sizes that a job has which an earlier launcher left. All groups may be at zero. If
   // only some are, their last worker was leaving when that launcher died: they keep the size of the
   // job file, because nothing would wake them.
   void keep(const Job& job);
@@ -69,6 +79,8 @@ class GroupSizes {
  private:
   Status check(const std::map<std::string, uint32_t>& wanted) const;
   std::vector<const Process*> surplus(const SizedGroup& group, const Job& job) const;
+  static void append_replacements(const SizedGroup& group, const Job& job,
+                                  std::vector<Event>& orders);
 
   std::vector<SizedGroup> groups_;
   Limits limits_;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/time.h"
@@ -21,6 +23,7 @@ struct ScalingRecord {
   static constexpr size_t kNotesMax = 256;
   std::vector<Note> notes;           // The newest last.
   std::vector<std::string> by_hand;  // Groups whose size a person has set.
+  std::vector<std::pair<std::string, uint32_t>> sizes;  // That groups should have.
   friend bool operator==(const ScalingRecord&, const ScalingRecord&) = default;
 };
 

@@ -1,0 +1,255 @@
+#include "launcher/job_apply.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include "common/json/json_writer.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+// Keys of workers with pdjob's own engine that may differ between two workers that exchange KV, or
+// that one stream is continued on.
+constexpr std::array kWorkersOwn = {
+    "engine.sequences",     "engine.tokens_per_sequence", "engine.batch_tokens", "engine.threads",
+    "engine.lend_threads",  "engine.fake_delay_per_token", "engine.fake_crash_on_token",
+    "engine.fake_hang_on_token", "kvtransfer.lease", "kvtransfer.connect_timeout", "changes_role",
+    "drain_timeout",        "start_timeout"};
+
+bool may_change(const SpecChange& change, const std::string& path) {
+  if (change.of == "launcher") {
+    return path.ends_with("prefill.workers") || path.ends_with("decode.workers");
+  }
+  return change.of.starts_with("router") || change.of.starts_with("batch")
+             ? false
+             : path.starts_with("prefill.") || path.starts_with("decode.") ||
+                   std::ranges::find(kWorkersOwn, path) != kWorkersOwn.end();
+}
+
+std::string line_of(const std::string& of, const ConfigDifference& key) {
+  const auto shown = [](const std::string& value) { return value.empty() ? "(default)" : value; };
+  return "  " + (of == "launcher" ? "" : of + ": ") + key.path + ": " + shown(key.from) + " -> " +
+         shown(key.to) + "\n";
+}
+
+std::map<std::string, uint32_t> sizes_in(const JobConfig& file) {
+  std::map<std::string, uint32_t> sizes;
+  for (const ModelConfig& model : file.models) {
+    if (model.disaggregated()) {
+      sizes[group_name(model, "prefill")] = model.prefill_workers;
+    }
+    sizes[group_name(model, "decode")] = model.decode_workers;
+  }
+  return sizes;
+}
+
+// The sizes that differ between two files, by group.
+std::map<std::string, uint32_t> new_sizes(const JobConfig& from, const JobConfig& to) {
+  const std::map<std::string, uint32_t> before = sizes_in(from);
+  std::map<std::string, uint32_t> sizes = sizes_in(to);
+  std::erase_if(sizes, [&](const auto& size) {
+    const auto old = before.find(size.first);
+    return old == before.end() || old->second == size.second;
+  });
+  return sizes;
+}
+
+}  // namespace
+
+JobApply::JobApply(net::Loop& loop, JobRunner& runner, JobScaling& scaling, JobRun& run,
+                   const JobConfig& config, Options options)
+    : loop_(loop),
+      runner_(runner),
+      scaling_(scaling),
+      run_(run),
+      options_(std::move(options)),
+      config_(config) {
+  const Ledger& ledger = run_.ledger();
+  if (!run_.adopts() || !ledger.applies) {
+    return;
+  }
+  // Another launcher began it. The file of this one decides whether it goes on or back.
+  const bool back = specs_of(config_) == ledger.earlier_specs;
+  const std::string& source = back ? ledger.config_source : ledger.earlier_source;
+  const std::string& text = back ? ledger.config_text : ledger.earlier_text;
+  if (auto other = parse_job_config(source, text, options_.places)) {
+    before_ = *std::move(other);
+    change_.emplace(back ? JobChange::Kind::kBack : JobChange::Kind::kForward);
+    changes_ = "an earlier launcher began this change\n";
+    remember(*before_, true);
+    if (back) {
+      scaling_.set_sizes(new_sizes(*before_, config_));
+    }
+  }
+}
+
+JobApply::~JobApply() { loop_.cancel(timer_); }
+
+Result<JobConfig> JobApply::read(std::string_view file) const {
+  const size_t line = file.find('\n');
+  if (line == std::string_view::npos) {
+    return Error{ErrorCode::kInvalidArgument, "send the file's path, a line break, and its text"};
+  }
+  PDJOB_TRY(JobConfig config, parse_job_config(std::string(file.substr(0, line)),
+                                               std::string(file.substr(line + 1)),
+                                               options_.places));
+  config.launcher.state_dir = config_.launcher.state_dir;
+  return config;
+}
+
+Result<JobApply::Wish> JobApply::wish_of(const JobConfig& config) const {
+  const std::vector<SpecChange> all = changes(specs_of(config_), specs_of(config));
+  std::string kept;
+  std::string text;
+  for (const SpecChange& change : all) {
+    for (const ConfigDifference& key : change.keys) {
+      (may_change(change, key.path) ? text : kept) += line_of(change.of, key);
+    }
+  }
+  if (config_.mode != Mode::kServe && !all.empty()) {
+    kept += "  mode: only a job of mode serve changes while it runs\n";
+  }
+  if (!kept.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "a running job keeps these; to change them, end it and start it with this file:\n" +
+                     kept};
+  }
+  PDJOB_TRY(LaunchPlan plan, options_.plan(config));
+  return Wish{.config = config, .plan = std::move(plan), .changes = std::move(text)};
+}
+
+Result<std::string> JobApply::diff(std::string_view file) const {
+  PDJOB_TRY(const JobConfig config, read(file));
+  PDJOB_TRY(const Wish wish, wish_of(config));
+  if (wish.changes.empty()) {
+    return std::string("nothing: the job is as this file says\n");
+  }
+  std::string text = wish.changes;
+  const JobSpecs specs = specs_of(wish.config);
+  for (const PlanGroup& group : wish.plan.groups) {
+    std::string names;
+    for (const Process& process : runner_.job().processes()) {
+      if (process.role == group.role && process.model == group.model &&
+          process.spec != specs.digest(group.role, group.model)) {
+        names += (names.empty() ? "" : ", ") + process.name;
+      }
+    }
+    if (!names.empty()) {
+      text += "replaced one after the other: " + names + "\n";
+    }
+  }
+  return text;
+}
+
+Result<std::string> JobApply::order(std::string_view file) {
+  PDJOB_TRY(const JobConfig config, read(file));
+  PDJOB_TRY(Wish wish, wish_of(config));
+  if (runner_.job().state() != JobState::kReady) {
+    return Error{ErrorCode::kUnavailable, "the job is " +
+                                              std::string(to_string(runner_.job().state())) +
+                                              ", so it keeps its file"};
+  }
+  if (change_ && change_->state() == JobChange::State::kUnderWay) {
+    return Error{ErrorCode::kUnavailable,
+                 "another change is under way: `pdjob apply` again when it is over"};
+  }
+  ++orders_taken_;
+  why_.clear();
+  changes_ = wish.changes;
+  if (!wish.changes.empty()) {
+    scaling_.note("the job changes, by `pdjob apply`:\n" + wish.changes);
+    before_ = config_;
+    begin(std::move(wish), JobChange::Kind::kForward);
+  }
+  return json();
+}
+
+void JobApply::begin(Wish wish, JobChange::Kind kind) {
+  config_ = std::move(wish.config);
+  remember(*before_, true);
+  const std::map<std::string, uint32_t> sizes = new_sizes(*before_, config_);
+  const JobSpecs specs = specs_of(config_);
+  runner_.set_specs(specs);
+  change_.emplace(kind);
+  runner_.submit(GroupsChanged{groups_of(wish.plan, specs)});
+  scaling_.change(wish.plan, specs);
+  scaling_.set_sizes(sizes);
+  job_changed();
+}
+
+// The next launcher finds both files.
+void JobApply::remember(const JobConfig& earlier, bool applies) {
+  Ledger& ledger = run_.ledger();
+  ledger.config_source = std::filesystem::absolute(config_.source);
+  ledger.config_text = config_.text;
+  ledger.specs = specs_of(config_);
+  ledger.applies = applies;
+  ledger.earlier_source = applies ? std::filesystem::absolute(earlier.source).string() : "";
+  ledger.earlier_text = applies ? earlier.text : "";
+  ledger.earlier_specs = applies ? specs_of(earlier) : JobSpecs{};
+  run_.save();
+}
+
+void JobApply::job_changed() {
+  if (change_ && change_->state() == JobChange::State::kUnderWay) {
+    loop_.cancel(std::exchange(timer_, {}));
+    timer_ = loop_.call_at(loop_.now(), [this] { look(); });
+  }
+}
+
+void JobApply::look() {
+  timer_ = {};
+  change_->look(scaling_.sizes(), runner_.job(), loop_.now());
+  switch (change_->state()) {
+    case JobChange::State::kUnderWay:
+      if (change_->due() != kNever) {
+        timer_ = loop_.call_at(change_->due(), [this] { look(); });
+      }
+      return;
+    case JobChange::State::kFailed:
+      return go_back();
+    case JobChange::State::kDone:
+      remember(config_, false);
+      before_.reset();
+      scaling_.note(why_.empty() ? "the job is as its file says\n"
+                                 : "the job is as before: " + why_ + "\n");
+  }
+}
+
+void JobApply::go_back() {
+  why_ = change_->why();
+  scaling_.note("the job goes back to its file before: " + why_ + "\n");
+  JobConfig earlier = *std::exchange(before_, config_);
+  auto plan = options_.plan(earlier);
+  if (!plan) {
+    scaling_.note("it cannot: " + plan.error().message + "\n");
+    remember(config_, false);
+    return;
+  }
+  begin({.config = std::move(earlier), .plan = *std::move(plan), .changes = ""},
+        JobChange::Kind::kBack);
+}
+
+std::string JobApply::json() const {
+  const bool under_way = change_ && change_->state() == JobChange::State::kUnderWay;
+  const bool back = change_ && change_->kind() == JobChange::Kind::kBack;
+  const char* const state = under_way ? (back ? "going back" : "under way")
+                            : !why_.empty() ? "went back"
+                            : orders_taken_ > 0 || change_ ? "done"
+                                                           : "none";
+  std::string text;
+  JsonWriter json(text);
+  json.begin_object();
+  json.key("order").integer(orders_taken_);
+  json.key("state").string(state);
+  json.key("why").string(why_);
+  json.key("changes").string(changes_);
+  json.key("missing").string(under_way ? scaling_.missing() : "");
+  json.end_object();
+  return text + "\n";
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,82 @@
+#include "launcher/job_start.h"
+
+#include <vector>
+
+#include "launcher/job_plan.h"
+#include "launcher/plan/foreign_plan.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+JobTiming timing_of(const JobConfig& job) {
+  const LauncherConfig& config = job.launcher;
+  return {.start_timeout = config.start_timeout,
+          .stop_timeout = config.stop_timeout,
+          .drain_timeout = config.drain_timeout,
+          .lease = job.kvtransfer.lease,
+          .heartbeat_timeout = config.heartbeat_timeout,
+          .hang_timeout = config.hang_timeout,
+          .progress_timeout = config.progress_timeout,
+          .restart = config.restart};
+}
+
+std::vector<ProcessPlan> processes_of(const LaunchPlan& plan, const JobSpecs& specs) {
+  std::vector<ProcessPlan> processes;
+  for (const PlanRow& row : plan.rows) {
+    const PlanGroup* const group = group_of(plan, row);
+    processes.push_back({.name = row.name,
+                         .role = row.role,
+                         .model = row.model,
+                         .demand = group == nullptr ? Demand{} : group->group.demand,
+                         .place = {.node = row.node, .gpus = row.gpus},
+                         .spec = specs.digest(row.role, row.model)});
+  }
+  return processes;
+}
+
+}  // namespace
+
+JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan, const JobRun& run,
+                                const std::string& control_key) {
+  const Ledger& ledger = run.ledger();
+  const JobSpecs specs = specs_of(config);
+  JobRunnerOptions options{.job = config.name,
+                           .processes = processes_of(plan, specs),
+                           .groups = groups_of(plan, specs),
+                           .timing = timing_of(config),
+                           .nonce = ledger.nonce,
+                           .foreign_router = has_foreign_router(config),
+                           .open_workers = recipe_without_key(config),
+                           .root_key = ledger.root_key(),
+                           .launcher = ledger.launcher,
+                           .record = {},
+                           .weights = {},
+                           .control_key = control_key,
+                           .https = config.router.tls.on(),
+                           .specs = specs,
+                           .slots = {}};
+  if (run.adopts()) {
+    options.record = ledger.job;
+  }
+  if (config.mode == Mode::kRollout) {
+    options.weights.version = router::kFirstVersion;
+  }
+  const bool shared = config.router.replicas > 1;
+  for (const PlanRow& row : plan.rows) {
+    options.slots[row.name] = static_cast<uint32_t>(foreign_slot(config, row.name));
+    if (row.role == net::Role::kRouter) {
+      options.doors.push_back({.name = row.name,
+                               .node = row.node,
+                               .host = row.host,
+                               .port = ledger.door_port != 0 ? ledger.door_port : row.port,
+                               .use = shared ? net::PortUse::kShared : net::PortUse::kAlone});
+    } else if (row.role == net::Role::kBatch) {
+      options.batch_door = Door{
+          .name = row.name, .node = row.node, .host = row.host, .port = ledger.batch_door_port};
+    }
+  }
+  return options;
+}
+
+}  // namespace pdjob::launcher

@@ -1,0 +1,18 @@
+// What a launcher starts its JobRunner with, made of the job's file, its plan, and what an earlier
+// launcher left.
+#pragma once
+
+#include <string>
+
+#include "launcher/job_run.h"
+#include "launcher/job_runner.h"
+#include "launcher/plan/job_config.h"
+#include "launcher/plan/launch_plan.h"
+
+namespace pdjob::launcher {
+
+// `control_key`: as in JobRunnerOptions.
+JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan, const JobRun& run,
+                                const std::string& control_key);
+
+}  // namespace pdjob::launcher

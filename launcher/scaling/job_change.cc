@@ -1,0 +1,65 @@
+#include "launcher/scaling/job_change.h"
+
+#include <algorithm>
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr uint32_t kDeathsMax = 2;
+constexpr Duration kPlaceWithin = std::chrono::seconds(30);
+// A worker that dies at its first request is found by then.
+constexpr Duration kSettled = std::chrono::seconds(3);
+
+}  // namespace
+
+std::string JobChange::fault_of(const SizedGroup& group, const Process& process, Instant now) {
+  if (process.spec != group.spec) {
+    return "";
+  }
+  if (process.state == ProcessState::kBackoff &&
+      process.restart_policy.deaths_in_a_row() >= kDeathsMax) {
+    return process.name + " died " + std::to_string(process.restart_policy.deaths_in_a_row()) +
+           " times: " + process.last_exit;
+  }
+  if (process.state == ProcessState::kWaiting && now >= process.since + kPlaceWithin) {
+    return process.name + " finds no place";
+  }
+  return "";
+}
+
+void JobChange::look(const GroupSizes& sizes, const Job& job, Instant now) {
+  if (state_ != State::kUnderWay) {
+    return;
+  }
+  bool settled = job.state() == JobState::kReady;
+  due_ = kNever;
+  for (const SizedGroup& group : sizes.groups()) {
+    const std::vector<const Process*> members = members_of(group, job);
+    settled = settled && members.size() == group.wanted;
+    for (const Process* process : members) {
+      const std::string fault = fault_of(group, *process, now);
+      if (!fault.empty() && kind_ == Kind::kForward) {
+        state_ = State::kFailed;
+        why_ = fault;
+        return;
+      }
+      settled = settled && process->spec == group.spec && process->state == ProcessState::kReady &&
+                process->fate == Fate::kRestart;
+      if (process->state == ProcessState::kWaiting) {
+        due_ = std::min(due_, std::max(process->since + kPlaceWithin, now + kSettled));
+      }
+    }
+  }
+  if (!settled) {
+    settled_ = kNever;
+    return;
+  }
+  settled_ = settled_ == kNever ? now : settled_;
+  due_ = settled_ + kSettled;
+  if (now >= due_) {
+    state_ = State::kDone;
+  }
+}
+
+}  // namespace pdjob::launcher
