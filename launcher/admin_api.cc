@@ -160,21 +160,21 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   } else if (take_order(id, request)) {
     return;
   } else if (request.method != "GET") {
-    const std::vector<std::string_view> methods = request.path == "/diff"
-                                                      ? std::vector<std::string_view>{"POST"}
-                                                  : takes_orders(request.path)
-                                                      ? std::vector<std::string_view>{"GET", "POST"}
-                                                      : std::vector<std::string_view>{"GET"};
+    const std::vector<std::string_view> methods =
+        request.path == "/diff"      ? std::vector<std::string_view>{"POST"}
+        : takes_orders(request.path) ? std::vector<std::string_view>{"GET", "POST"}
+                                     : std::vector<std::string_view>{"GET"};
     server_->reply(id, 405, kText, "only GET, and POST /scale, /apply and /diff\n",
                    {net::allow_header(methods)});
   } else if (const auto file = dashboard_file(request.path)) {
     server_->reply(id, 200, file->content_type, file->text, dashboard_headers());
   } else if (!answer_page(id, request)) {
-    server_->reply(id, 404, kText,
-                   "here are: / (the dashboard) /status /nodes /scale /apply /rollout /links /requests "
-                   "/history /explain /plan /metrics /metrics/all /sd /health /logs?process=NAME; "
-                   "/status, /nodes, /scale and "
-                   "/rollout are text with ?as=text, /explain is JSON with ?as=json\n");
+    server_->reply(
+        id, 404, kText,
+        "here are: / (the dashboard) /status /nodes /scale /apply /rollout /links /requests "
+        "/history /explain /plan /metrics /metrics/all /sd /health /logs?process=NAME; "
+        "/status, /nodes, /scale and "
+        "/rollout are text with ?as=text, /explain is JSON with ?as=json\n");
   }
 }
 

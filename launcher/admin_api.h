@@ -1,9 +1,9 @@
 // AdminApi: the launcher's own HTTP server: the dashboard, /status, /nodes, /scale and /rollout
 // (text with ?as=text), /links, /requests, /history, /plan, /explain, /metrics, /metrics/all,
 // /metrics/process?name=NAME, /sd, /health, /logs?process=NAME&from=BYTE, /apply, and POST /scale,
-// /apply and /diff. On loopback it refuses requests that name another host; beyond, it wants a key over TLS. Logs and
-// orders want the key that only the job's owner can read; on loopback, all else is for everybody on
-// the machine. Loop-bound.
+// /apply and /diff. On loopback it refuses requests that name another host; beyond, it wants a key
+// over TLS. Logs and orders want the key that only the job's owner can read; on loopback, all else
+// is for everybody on the machine. Loop-bound.
 #pragma once
 
 #include <cstdint>

@@ -13,11 +13,19 @@ namespace {
 
 // Keys of workers with pdjob's own engine that may differ between two workers that exchange KV, or
 // that one stream is continued on.
-constexpr std::array kWorkersOwn = {
-    "engine.sequences",     "engine.tokens_per_sequence", "engine.batch_tokens", "engine.threads",
-    "engine.lend_threads",  "engine.fake_delay_per_token", "engine.fake_crash_on_token",
-    "engine.fake_hang_on_token", "kvtransfer.lease", "kvtransfer.connect_timeout", "changes_role",
-    "drain_timeout",        "start_timeout"};
+constexpr std::array kWorkersOwn = {"engine.sequences",
+                                    "engine.tokens_per_sequence",
+                                    "engine.batch_tokens",
+                                    "engine.threads",
+                                    "engine.lend_threads",
+                                    "engine.fake_delay_per_token",
+                                    "engine.fake_crash_on_token",
+                                    "engine.fake_hang_on_token",
+                                    "kvtransfer.lease",
+                                    "kvtransfer.connect_timeout",
+                                    "changes_role",
+                                    "drain_timeout",
+                                    "start_timeout"};
 
 bool may_change(const SpecChange& change, const std::string& path) {
   if (change.of == "launcher") {
@@ -93,9 +101,10 @@ Result<JobConfig> JobApply::read(std::string_view file) const {
   if (line == std::string_view::npos) {
     return Error{ErrorCode::kInvalidArgument, "send the file's path, a line break, and its text"};
   }
-  PDJOB_TRY(JobConfig config, parse_job_config(std::string(file.substr(0, line)),
-                                               std::string(file.substr(line + 1)),
-                                               options_.places));
+  PDJOB_TRY(JobConfig config,
+            parse_job_config(std::string(file.substr(0, line)), std::string(file.substr(line + 1)),
+                             options_.places));
+  PDJOB_TRY_STATUS(check(specs_of(config)));
   config.launcher.state_dir = config_.launcher.state_dir;
   return config;
 }
@@ -113,9 +122,9 @@ Result<JobApply::Wish> JobApply::wish_of(const JobConfig& config) const {
     kept += "  mode: only a job of mode serve changes while it runs\n";
   }
   if (!kept.empty()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "a running job keeps these; to change them, end it and start it with this file:\n" +
-                     kept};
+    return Error{
+        ErrorCode::kInvalidArgument,
+        "a running job keeps these; to change them, end it and start it with this file:\n" + kept};
   }
   PDJOB_TRY(LaunchPlan plan, options_.plan(config));
   return Wish{.config = config, .plan = std::move(plan), .changes = std::move(text)};
@@ -124,9 +133,6 @@ Result<JobApply::Wish> JobApply::wish_of(const JobConfig& config) const {
 Result<std::string> JobApply::diff(std::string_view file) const {
   PDJOB_TRY(const JobConfig config, read(file));
   PDJOB_TRY(const Wish wish, wish_of(config));
-  if (wish.changes.empty()) {
-    return std::string("nothing: the job is as this file says\n");
-  }
   std::string text = wish.changes;
   const JobSpecs specs = specs_of(wish.config);
   for (const PlanGroup& group : wish.plan.groups) {
@@ -141,16 +147,16 @@ Result<std::string> JobApply::diff(std::string_view file) const {
       text += "replaced one after the other: " + names + "\n";
     }
   }
-  return text;
+  return text.empty() ? "nothing: the job is as this file says\n" : text;
 }
 
 Result<std::string> JobApply::order(std::string_view file) {
   PDJOB_TRY(const JobConfig config, read(file));
   PDJOB_TRY(Wish wish, wish_of(config));
   if (runner_.job().state() != JobState::kReady) {
-    return Error{ErrorCode::kUnavailable, "the job is " +
-                                              std::string(to_string(runner_.job().state())) +
-                                              ", so it keeps its file"};
+    return Error{
+        ErrorCode::kUnavailable,
+        "the job is " + std::string(to_string(runner_.job().state())) + ", so it keeps its file"};
   }
   if (change_ && change_->state() == JobChange::State::kUnderWay) {
     return Error{ErrorCode::kUnavailable,
@@ -206,7 +212,10 @@ void JobApply::look() {
   switch (change_->state()) {
     case JobChange::State::kUnderWay:
       if (change_->due() != kNever) {
-        timer_ = loop_.call_at(change_->due(), [this] { look(); });
+        timer_ = loop_.call_at(change_->due(), [this] {
+          scaling_.job_changed();  // The next worker may be replaced now.
+          look();
+        });
       }
       return;
     case JobChange::State::kFailed:
@@ -236,8 +245,8 @@ void JobApply::go_back() {
 std::string JobApply::json() const {
   const bool under_way = change_ && change_->state() == JobChange::State::kUnderWay;
   const bool back = change_ && change_->kind() == JobChange::Kind::kBack;
-  const char* const state = under_way ? (back ? "going back" : "under way")
-                            : !why_.empty() ? "went back"
+  const char* const state = under_way                      ? (back ? "going back" : "under way")
+                            : !why_.empty()                ? "went back"
                             : orders_taken_ > 0 || change_ ? "done"
                                                            : "none";
   std::string text;

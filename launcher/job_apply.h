@@ -36,7 +36,8 @@ class JobApply {
   JobApply& operator=(const JobApply&) = delete;
 
   // `file`: the file's path, a line break, and its text. Returns what would change, as text.
-  // kInvalidArgument: it is no job file, or changes what a running job keeps; the message says what.
+  // kInvalidArgument: it is no job file, or changes what a running job keeps; the message says
+  // what.
   Result<std::string> diff(std::string_view file) const;
   // Changes the job, and returns json(). kUnavailable: not now; the message says why.
   Result<std::string> order(std::string_view file);

@@ -51,8 +51,9 @@ std::string JobRun::objection(const Ledger& ledger, const JobConfig& config) {
     return "";  // It goes back to the file before.
   }
   const std::string changed = changes_text(changes(ledger.specs, specs));
-  return changed.empty() ? ""
-                         : "its job file was another one, or had other settings (--set): " + changed;
+  return changed.empty()
+             ? ""
+             : "its job file was another one, or had other settings (--set): " + changed;
 }
 
 Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& folder,

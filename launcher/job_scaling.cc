@@ -223,7 +223,7 @@ void JobScaling::job_changed() {
 
 void JobScaling::carry_on() {
   next_ = {};
-  for (Event& order : sizes_.orders(runner_.job())) {
+  for (Event& order : sizes_.orders(runner_.job(), loop_.now())) {
     runner_.submit(std::move(order));
   }
 }

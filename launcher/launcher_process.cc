@@ -27,8 +27,6 @@
 #include "launcher/job_apply.h"
 #include "launcher/job_clusters.h"
 #include "launcher/job_folder.h"
-#include "launcher/job_log.h"
-#include "launcher/job_news.h"
 #include "launcher/job_plan.h"
 #include "launcher/job_rollout.h"
 #include "launcher/job_run.h"
@@ -37,11 +35,13 @@
 #include "launcher/job_start.h"
 #include "launcher/job_stragglers.h"
 #include "launcher/metrics/job_scrape.h"
-#include "launcher/nodes.h"
 #include "launcher/placement/assumed_nodes.h"
 #include "launcher/plan/launch_plan.h"
+#include "launcher/report/job_log.h"
+#include "launcher/report/job_news.h"
+#include "launcher/report/nodes.h"
+#include "launcher/report/status.h"
 #include "launcher/run/patiently.h"
-#include "launcher/status.h"
 #include "launcher/view/terminal.h"
 #include "net/control/control_channel.h"
 #include "net/loop/signals.h"
@@ -480,6 +480,9 @@ int run_job(const JobConfig& config, const Places& places, RunHow how) {
     if (const auto plan = plan_on(config, {LocalCluster::this_node()}, PlanProbe::kYes); !plan) {
       return refuse_job(kExitNotPlaced, plan.error());
     }
+  }
+  if (const Status fits = check(specs_of(config)); !fits) {
+    return refuse_job(kExitUsage, fits.error());
   }
   Result<JobFolder> folder = JobFolder::claim(config, real_now());
   if (!folder) {

@@ -371,15 +371,15 @@ std::vector<ConfigDifference> differences(const ConfigNode& from, const ConfigNo
     };
     if (is_mapping(before) || is_mapping(after)) {
       static const ConfigNode kNone{.kind = ConfigNode::Kind::kMapping};
-      for (ConfigDifference& below : differences(is_mapping(before) ? *before : kNone,
-                                                 is_mapping(after) ? *after : kNone)) {
+      for (ConfigDifference& below :
+           differences(is_mapping(before) ? *before : kNone, is_mapping(after) ? *after : kNone)) {
         below.path = join_path(key, below.path);
         found.push_back(std::move(below));
       }
       return;
     }
     const auto text_of = [](const ConfigNode* node) {
-      return node == nullptr                             ? std::string()
+      return node == nullptr                         ? std::string()
              : node->kind == ConfigNode::Kind::kText ? node->text
                                                      : json_of(*node);
     };

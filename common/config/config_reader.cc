@@ -96,7 +96,7 @@ struct ConfigReader::State {
   bool writing = false;
   ConfigNode values{.kind = ConfigNode::Kind::kMapping};  // Of a writing reader.
   ConfigNode* into = &values;                             // The mapping of the current section.
-  std::filesystem::path folder;  // Of the file.
+  std::filesystem::path folder;                           // Of the file.
   std::string whole_text;
   std::vector<Frame> frames;
   std::map<std::string, Section> sections;

@@ -7,8 +7,8 @@
 //   job.yaml:12:7: decode.workers: must be 1..1024, got 0
 //   with the source line and a caret below.
 // Unknown keys are errors; the message suggests a known key that is similar.
-// The same calls without a file (a describing reader) generate the reference, and those of a writing
-// reader write the values: what they write is read as the same values. Loop-bound.
+// The same calls without a file (a describing reader) generate the reference, and those of a
+// writing reader write the values: what they write is read as the same values. Loop-bound.
 #pragma once
 
 #include <cstdint>

@@ -344,7 +344,8 @@ void AgentRoster::on(const RosterTimePassed& /*event*/, Turn& turn) {
     if (turn.now >= agent->second.heard + setting_.lease) {
       lose(agent, "its agent was silent", turn);
     } else if (agent->second.ready) {
-      agent->second.reachable ? send(agent->second, Beat{agent->second.received}, turn) : ask(agent->second, turn);
+      agent->second.reachable ? send(agent->second, Beat{agent->second.received}, turn)
+                              : ask(agent->second, turn);
     }
   }
 }

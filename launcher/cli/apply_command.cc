@@ -10,7 +10,7 @@
 #include "common/json/json_fields.h"
 #include "common/os/real_clock.h"
 #include "common/result.h"
-#include "launcher/cli/job_order.h"
+#include "launcher/look/job_order.h"
 #include "launcher/look/plain_text.h"
 
 namespace pdjob::launcher {

@@ -15,8 +15,8 @@ struct ApplyFlags {
 };
 
 // Returns the exit code (common/exit_code.h): kExitUsage if the file changes what a running job
-// keeps, kExitNotPlaced if it does not fit or another change is under way, kExitFailed if the job is
-// not running, went back to its file before, or is not done in time.
+// keeps, kExitNotPlaced if it does not fit or another change is under way, kExitFailed if the job
+// is not running, went back to its file before, or is not done in time.
 int apply_to_job(const JobConfig& config, const ApplyFlags& flags);
 
 }  // namespace pdjob::launcher

@@ -13,6 +13,7 @@
 #include "common/exit_code.h"
 #include "common/os/descriptors.h"
 #include "common/os/first_process.h"
+#include "launcher/cli/apply_command.h"
 #include "launcher/cli/batch_arguments.h"
 #include "launcher/cli/batch_command.h"
 #include "launcher/cli/completion_arguments.h"
@@ -21,7 +22,6 @@
 #include "launcher/cli/help_texts.h"
 #include "launcher/cli/process_arguments.h"
 #include "launcher/cli/reference_arguments.h"
-#include "launcher/cli/apply_command.h"
 #include "launcher/cli/scale_command.h"
 #include "launcher/cli/stop_command.h"
 #include "launcher/job_folder.h"
@@ -301,8 +301,9 @@ struct CommandLine {
   void add_changes() {
     const auto make = [this](const char* name, const char* what) {
       CLI::App* command = app.add_subcommand(name, what);
-      add_settings(*command,
-                   command->add_option("FILE,--config", config_path, "The changed file")->required());
+      add_settings(
+          *command,
+          command->add_option("FILE,--config", config_path, "The changed file")->required());
       return command;
     };
     make("diff", "Show what a changed job file would change in its running job")->callback([this] {

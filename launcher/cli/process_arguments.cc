@@ -101,8 +101,8 @@ void ProcessArguments::add_router(CLI::App& app) {
       router_.settings.push_back("router.prefill_policy=" + policy_);
       router_.settings.push_back("router.decode_policy=" + policy_);
     }
-    exit_code_ = spec_fd_ >= 0 ? run_router_by_spec(spec_fd_)
-                               : run_router_by_flags(router_, places_);
+    exit_code_ =
+        spec_fd_ >= 0 ? run_router_by_spec(spec_fd_) : run_router_by_flags(router_, places_);
   });
 }
 

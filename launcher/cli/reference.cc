@@ -13,7 +13,7 @@
 #include "launcher/job_rollout.h"
 #include "launcher/job_scaling.h"
 #include "launcher/metrics/job_scrape.h"
-#include "launcher/status.h"
+#include "launcher/report/status.h"
 #include "openai/headers.h"
 #include "openai/openai_fields.h"
 #include "router/control/control_words.h"

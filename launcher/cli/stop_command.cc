@@ -142,7 +142,8 @@ int stop_left_behind(const std::string& state_dir, const std::string& job, StopH
   const auto ledger = JobFolder::ledger(state_dir, job);
   const auto config = ledger ? config_of(*ledger, state_dir, places) : ledger.error();
   if (config) {
-    const int code = run_apart(*config, places, how == StopHow::kNow ? RunHow::kStopNow : RunHow::kStop);
+    const int code =
+        run_apart(*config, places, how == StopHow::kNow ? RunHow::kStopNow : RunHow::kStop);
     const bool could_not = code == kExitFailed || code == kExitNotPlaced;
     const auto launcher = JobFolder::find(state_dir, job);
     const bool left_alone = !launcher && launcher.error().code == ErrorCode::kNotFound;

@@ -121,10 +121,10 @@ struct NodeLost {
   std::string why;
 };
 
-using Event =
-    std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived, ProbeSucceeded,
-                 ProbeFailed, StopAsked, TimePassed, ProcessAdded, RetireAsked, RoleChangeAsked,
-                 NodeJoined, NodeLost, ProcessSeen, WeightsChosen, ReplaceAsked, NodeBlamed, GroupsChanged>;
+using Event = std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived,
+                           ProbeSucceeded, ProbeFailed, StopAsked, TimePassed, ProcessAdded,
+                           RetireAsked, RoleChangeAsked, NodeJoined, NodeLost, ProcessSeen,
+                           WeightsChosen, ReplaceAsked, NodeBlamed, GroupsChanged>;
 
 // --- effects, to be executed in order
 

@@ -264,8 +264,9 @@ bool Job::keeps_model(const Process& process, net::Role next) const {
   const Demand& now = process.demand;
   return !process.is_foreign() &&
          (group == nullptr ||
-          (group->spec == process.spec && group->demand.cores == now.cores && group->demand.gpus == now.gpus &&
-           group->demand.memory_bytes == now.memory_bytes && group->demand.file == now.file));
+          (group->spec == process.spec && group->demand.cores == now.cores &&
+           group->demand.gpus == now.gpus && group->demand.memory_bytes == now.memory_bytes &&
+           group->demand.file == now.file));
 }
 
 bool Job::has_other_role(const Process& process, const std::string& engine_id) {
@@ -361,7 +362,7 @@ void Job::start(Process& process, Turn& turn) {
   if (should_move(process, turn.now)) {
     give_back_place(process);
   }
-  follow_group(process);
+  follow_changed_group(process);
   if (find_place(process, turn.now)) {
     supervision_.start(process, turn);
     if (!process.is_router() && !process.is_batch()) {
@@ -389,7 +390,7 @@ void Job::start_waiting(Turn& turn) {
     waiting.resize(numbers.size());
     ++counts[number].wanted;
     if (process.state == ProcessState::kWaiting) {
-      follow_group(process);
+      follow_changed_group(process);
       waiting[number].push_back(&process);
     } else {
       ++counts[number].placed;
@@ -433,6 +434,7 @@ void Job::ended(Process& process, Turn& turn) {
     process.role = process.next_role;
     process.fate = Fate::kRestart;
     process.last_exit.clear();  // It was asked to end.
+    follow_group(process);
     process.restart_policy = RestartPolicy(timing_.restart);
     start(process, turn);
   } else if (state_ == JobState::kStarting && process.hopeless() && !any_peer(process, has_hope)) {
@@ -442,6 +444,13 @@ void Job::ended(Process& process, Turn& turn) {
     return;
   }
   drain_those_known_to_leave(turn);  // A router that is gone needs not know.
+}
+
+void Job::follow_changed_group(Process& process) {
+  const JobGroup* const group = group_of(process.role, process.model);
+  if (group != nullptr && group->spec != process.spec) {
+    follow_group(process);
+  }
 }
 
 // A worker of another role, or of a group that has changed, may need more. It stays on its node if

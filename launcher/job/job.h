@@ -145,6 +145,7 @@ class Job {
   // Processes that came or went may change for the others whether they share their cores.
   void note_shared_cores();
   void follow_group(Process& process);
+  void follow_changed_group(Process& process);
   bool may_wait(const Process& process) const;
   const JobGroup* group_of(net::Role role, const std::string& model) const;
   bool keeps_model(const Process& process, net::Role next) const;
@@ -153,6 +154,7 @@ class Job {
   void changed_role(Process& process, const net::Registered& message, Turn& turn);
   void dismiss(Process& process, Fate fate, Turn& turn);
   void begin_leaving(Process& process, Fate fate, Turn& turn);
+  bool group_changes(const Process& process) const;
   void reported_dead(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
   void died(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
   void ended(Process& process, Turn& turn);

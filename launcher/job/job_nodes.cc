@@ -1,5 +1,7 @@
 // What a Job hears of its nodes, and of what runs there (job.h). A node speaks for its own
 // processes only.
+#include <algorithm>
+
 #include "launcher/job/job.h"
 
 namespace pdjob::launcher {
@@ -62,9 +64,20 @@ void Job::on(const SpawnFailed& event, Turn& turn) {
 
 void Job::on(const ProcessExited& event, Turn& turn) {
   if (Process* process = living_on(event.node, event.incarnation)) {
-    reported_dead(*process, event.how,
-                  event.crashed ? net::LossCause::kCrash : net::LossCause::kOutside, turn);
+    const bool crashed = event.crashed && !group_changes(*process);
+    reported_dead(*process, event.how, crashed ? net::LossCause::kCrash : net::LossCause::kOutside,
+                  turn);
   }
+}
+
+// Its workers have different specs. Then a crash may be the fault of one, and of no request.
+bool Job::group_changes(const Process& process) const {
+  const JobGroup* const group = group_of(process.role, process.model);
+  return (group != nullptr && group->spec != process.spec) ||
+         std::ranges::any_of(processes_, [&](const Process& other) {
+           return other.role == process.role && other.model == process.model &&
+                  other.spec != process.spec;
+         });
 }
 
 // A node may be wrong, or lie: what it may have left running must not serve beside the next

@@ -21,9 +21,9 @@
 #include "common/time.h"
 #include "launcher/job/heartbeats.h"
 #include "launcher/job/looks.h"
+#include "launcher/job/restart_policy.h"
 #include "launcher/job/starvation.h"
 #include "launcher/placement/placement.h"
-#include "launcher/plan/restart_policy.h"
 #include "net/control/message.h"
 
 namespace pdjob::launcher {
@@ -57,7 +57,7 @@ struct ProcessPlan {
   std::string model;  // The model it serves; empty for a router.
   Demand demand{};
   Place place{};  // Without a node: the job chooses one.
-  // What it does (launcher/plan/job_specs.h): the digest of the text that this incarnation got.
+  // What it does (launcher/specs/job_specs.h): the digest of the text that this incarnation got.
   std::string spec = {};
   friend bool operator==(const ProcessPlan&, const ProcessPlan&) = default;
 };

@@ -346,8 +346,8 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   config.text = settings.empty() ? text : in.merged_text();
   LauncherConfig& launcher = config.launcher;
   launcher.state_dir = at_home(launcher.state_dir, places);
-  launcher.log_dir = launcher.log_dir.empty() ? usual_logs(config)
-                                              : at_home(launcher.log_dir, places);
+  launcher.log_dir =
+      launcher.log_dir.empty() ? usual_logs(config) : at_home(launcher.log_dir, places);
   for (std::string* path :
        {&config.rollout.weights_dir, &config.rollout.key_file, &config.router.tls.certificate,
         &config.router.tls.key, &config.launcher.admin_key_file,

@@ -2,15 +2,22 @@
 // stopped. Value.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/config/config_reader.h"
 #include "common/time.h"
-#include "launcher/plan/restart_policy.h"
 #include "launcher/plan/scaling_config.h"
 #include "net/tls/server_tls.h"
 
 namespace pdjob::launcher {
+
+struct RestartConfig {
+  Duration backoff_min = std::chrono::milliseconds(250);
+  Duration backoff_max = std::chrono::seconds(30);
+  Duration healthy_after = std::chrono::seconds(60);
+  uint32_t attempts = 4;
+};
 
 struct LauncherConfig {
   std::string admin = "127.0.0.1:0";

@@ -15,10 +15,10 @@
 #include "launcher/job/job.h"
 #include "launcher/job/job_record.h"
 #include "launcher/placement/node.h"
-#include "launcher/plan/job_specs.h"
 #include "launcher/rollout/rollout.h"
 #include "launcher/scaling/scaling_record.h"
 #include "launcher/scaling/stragglers.h"
+#include "launcher/specs/job_specs.h"
 
 namespace pdjob::launcher {
 
@@ -38,15 +38,15 @@ struct Ledger {
   uint16_t batch_door_port = 0;  // Of the Batch API; 0: not yet, or it has none.
   std::string config_source;
   std::string config_text;
-  JobSpecs specs;           // Of this file. With others it is another run.
+  JobSpecs specs;  // Of this file. With others it is another run.
   // While a changed file is being applied: what it replaces, to go back to.
   bool applies = false;
   std::string earlier_source;
   std::string earlier_text;
   JobSpecs earlier_specs;
-  bool stopping = false;    // It was told to end: nobody goes on with it.
-  bool planned = false;     // The rest is known.
-  RolloutRecord rollout;    // Of a job of mode rollout.
+  bool stopping = false;  // It was told to end: nobody goes on with it.
+  bool planned = false;   // The rest is known.
+  RolloutRecord rollout;  // Of a job of mode rollout.
   StragglerRecord stragglers;
   ScalingRecord scaling;
   std::vector<Node> plan_nodes;

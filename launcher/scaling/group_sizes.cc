@@ -36,13 +36,14 @@ bool gets_a_second(const SizedGroup& group, const std::vector<const Process*>& m
          is_outdated(group, *members.front()) && job.room(group.demand, 1) > 0;
 }
 
-// A second one that does not serve yet.
-bool waits_for_second(const SizedGroup& group, const std::vector<const Process*>& members) {
+// A second one that does not serve yet, or not for long.
+bool waits_for_second(const SizedGroup& group, const std::vector<const Process*>& members,
+                      Instant now) {
   const auto outdated = [&](const Process* one) {
     return is_outdated(group, *one) && serves_and_stays(one);
   };
   const auto coming = [&](const Process* one) {
-    return !is_outdated(group, *one) && !serves_and_stays(one);
+    return !is_outdated(group, *one) && now < settled_at(*one);
   };
   return group.wanted == 1 && members.size() == 2 && std::ranges::any_of(members, outdated) &&
          std::ranges::any_of(members, coming);
@@ -79,6 +80,13 @@ std::vector<const Process*> members_of(const SizedGroup& group, const Job& job) 
 
 bool waits(const Process& process) {
   return process.state == ProcessState::kWaiting || process.state == ProcessState::kBackoff;
+}
+
+Instant settled_at(const Process& process) {
+  constexpr Duration kSettled = std::chrono::seconds(3);
+  return process.state == ProcessState::kReady && process.fate == Fate::kRestart
+             ? process.since + kSettled
+             : kNever;
 }
 
 const SizedGroup* GroupSizes::find(std::string_view name) const {
@@ -168,9 +176,10 @@ Status GroupSizes::set(const std::map<std::string, uint32_t>& wanted, const Job&
   return ok();
 }
 
-std::vector<const Process*> GroupSizes::surplus(const SizedGroup& group, const Job& job) const {
+std::vector<const Process*> GroupSizes::surplus(const SizedGroup& group, const Job& job,
+                                                Instant now) const {
   std::vector<const Process*> members = members_of(group, job);
-  if (members.size() <= group.wanted || waits_for_second(group, members)) {
+  if (members.size() <= group.wanted || waits_for_second(group, members, now)) {
     return {};
   }
   const size_t too_many = members.size() - group.wanted;
@@ -183,7 +192,7 @@ std::vector<const Process*> GroupSizes::surplus(const SizedGroup& group, const J
   return members;
 }
 
-std::vector<Event> GroupSizes::orders(const Job& job) const {
+std::vector<Event> GroupSizes::orders(const Job& job, Instant now) const {
   std::vector<Event> orders;
   if (job.state() != JobState::kReady) {
     return orders;
@@ -195,7 +204,7 @@ std::vector<Event> GroupSizes::orders(const Job& job) const {
     const std::vector<const Process*> members = members_of(group, job);
     lacks[group.name] = int64_t{group.wanted} - static_cast<int64_t>(members.size()) +
                         (gets_a_second(group, members, job) ? 1 : 0);
-    leaving[group.name] = surplus(group, job);
+    leaving[group.name] = surplus(group, job, now);
     std::ranges::copy_if(members, std::back_inserter(waiting[group.name]), [&](const Process* one) {
       return waits(*one) && std::ranges::count(leaving[group.name], one) == 0;
     });
@@ -231,20 +240,22 @@ std::vector<Event> GroupSizes::orders(const Job& job) const {
             {.name = name, .role = group.role, .model = group.model, .demand = group.demand}});
       }
     }
-    append_replacements(group, job, orders);
+    append_replacements(group, job, now, orders);
   }
   return orders;
 }
 
-void GroupSizes::append_replacements(const SizedGroup& group, const Job& job,
+void GroupSizes::append_replacements(const SizedGroup& group, const Job& job, Instant now,
                                      std::vector<Event>& orders) {
   std::vector<const Process*> members = members_of(group, job);
   const bool leaves = std::ranges::any_of(job.processes(), [&](const Process& process) {
-    return process.role == group.role && process.model == group.model &&
-           process.fate == Fate::kEnd;
+    return process.role == group.role && process.model == group.model && process.fate == Fate::kEnd;
   });
+  const auto settled = [&](const Process* one) {
+    return serves_and_stays(one) && (is_outdated(group, *one) || now >= settled_at(*one));
+  };
   if (leaves || members.size() != group.wanted || gets_a_second(group, members, job) ||
-      !std::ranges::all_of(members, serves_and_stays)) {
+      !std::ranges::all_of(members, settled)) {
     return;
   }
   std::erase_if(members, [&](const Process* one) { return !is_outdated(group, *one); });

@@ -8,9 +8,9 @@
 // finishes its requests and waits until its KV is fetched (supervision.h), so no order here loses
 // anything.
 //
-// A worker with another spec than its group's is replaced, one of a group at a time and only while
-// all others of the group serve. The only worker of a group gets a second one first, if there is
-// room. Pure.
+// A worker with another spec than its group's is replaced, one of a group at a time, and only while
+// all others of the group serve and those that were replaced have done so for a while. The only
+// worker of a group gets a second one first, if there is room. Pure.
 #pragma once
 
 #include <cstdint>
@@ -67,19 +67,19 @@ class GroupSizes {
   void change(std::string_view name, const Demand& demand, const std::string& spec);
   // Takes the sizes that an earlier launcher had recorded.
   void keep(const std::vector<std::pair<std::string, uint32_t>>& sizes);
-  // Without a record, takes the sizes that a job has which an earlier launcher left. All groups may be at zero. If
-  // only some are, their last worker was leaving when that launcher died: they keep the size of the
-  // job file, because nothing would wake them.
+  // Without a record, takes the sizes that a job has which an earlier launcher left. All groups may
+  // be at zero. If only some are, their last worker was leaving when that launcher died: they keep
+  // the size of the job file, because nothing would wake them.
   void keep(const Job& job);
 
   // In the order in which to submit them. Empty: each group has its size, or will have it.
-  std::vector<Event> orders(const Job& job) const;
+  std::vector<Event> orders(const Job& job, Instant now) const;
   GroupProgress progress(const SizedGroup& group, const Job& job) const;
 
  private:
   Status check(const std::map<std::string, uint32_t>& wanted) const;
-  std::vector<const Process*> surplus(const SizedGroup& group, const Job& job) const;
-  static void append_replacements(const SizedGroup& group, const Job& job,
+  std::vector<const Process*> surplus(const SizedGroup& group, const Job& job, Instant now) const;
+  static void append_replacements(const SizedGroup& group, const Job& job, Instant now,
                                   std::vector<Event>& orders);
 
   std::vector<SizedGroup> groups_;
@@ -90,5 +90,8 @@ class GroupSizes {
 std::vector<const Process*> members_of(const SizedGroup& group, const Job& job);
 // It has no place, or has died and waits for its next try.
 bool waits(const Process& process);
+// When a worker that is ready has been so for a while: one that dies at its first requests has died
+// by then. kNever: it does not serve, or leaves.
+Instant settled_at(const Process& process);
 
 }  // namespace pdjob::launcher

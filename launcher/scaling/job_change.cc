@@ -8,8 +8,6 @@ namespace {
 
 constexpr uint32_t kDeathsMax = 2;
 constexpr Duration kPlaceWithin = std::chrono::seconds(30);
-// A worker that dies at its first request is found by then.
-constexpr Duration kSettled = std::chrono::seconds(3);
 
 }  // namespace
 
@@ -44,22 +42,13 @@ void JobChange::look(const GroupSizes& sizes, const Job& job, Instant now) {
         why_ = fault;
         return;
       }
-      settled = settled && process->spec == group.spec && process->state == ProcessState::kReady &&
-                process->fate == Fate::kRestart;
-      if (process->state == ProcessState::kWaiting) {
-        due_ = std::min(due_, std::max(process->since + kPlaceWithin, now + kSettled));
-      }
+      settled = settled && process->spec == group.spec && now >= settled_at(*process);
+      const Instant next = process->state == ProcessState::kWaiting ? process->since + kPlaceWithin
+                                                                    : settled_at(*process);
+      due_ = next > now ? std::min(due_, next) : due_;
     }
   }
-  if (!settled) {
-    settled_ = kNever;
-    return;
-  }
-  settled_ = settled_ == kNever ? now : settled_;
-  due_ = settled_ + kSettled;
-  if (now >= due_) {
-    state_ = State::kDone;
-  }
+  state_ = settled ? State::kDone : state_;
 }
 
 }  // namespace pdjob::launcher

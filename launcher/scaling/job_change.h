@@ -1,7 +1,7 @@
-// JobChange: one change of a running job's file, from its order to its end. The workers of each group
-// are replaced by GroupSizes; this core watches whether they get ready. It fails if a worker with
-// its new spec dies twice in a row, or waits for a place for long. Then the launcher goes back to
-// the file before, which is another change, and cannot fail. Pure.
+// JobChange: one change of a running job's file, from its order to its end. The workers of each
+// group are replaced by GroupSizes; this core watches whether they get ready. It fails if a worker
+// with its new spec dies twice in a row, or waits for a place for long. Then the launcher goes back
+// to the file before, which is another change, and cannot fail. Pure.
 #pragma once
 
 #include <string>
@@ -34,7 +34,6 @@ class JobChange {
 
   const Kind kind_;
   State state_ = State::kUnderWay;
-  Instant settled_ = kNever;  // All workers are as they should be from then on.
   Instant due_ = kNever;
   std::string why_;
 };

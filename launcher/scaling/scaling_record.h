@@ -21,8 +21,8 @@ struct Note {
 
 struct ScalingRecord {
   static constexpr size_t kNotesMax = 256;
-  std::vector<Note> notes;           // The newest last.
-  std::vector<std::string> by_hand;  // Groups whose size a person has set.
+  std::vector<Note> notes;                              // The newest last.
+  std::vector<std::string> by_hand;                     // Groups whose size a person has set.
   std::vector<std::pair<std::string, uint32_t>> sizes;  // That groups should have.
   friend bool operator==(const ScalingRecord&, const ScalingRecord&) = default;
 };

@@ -1,6 +1,6 @@
 // The data that a process gets from its launcher: one message on an inherited file descriptor
-// (`--spec-fd N`), because it holds secrets. It says who the process is; `work` says what it does. A
-// process started by hand builds the same struct from its flags. Value.
+// (`--spec-fd N`), because it holds secrets. It says who the process is; `work` says what it does.
+// A process started by hand builds the same struct from its flags. Value.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,7 @@ struct ProcessSpec {
   // Of a worker with an engine of another make: which of the job's it is. They start at different
   // ports.
   uint32_t slot = 0;
-  std::string work;  // launcher/plan/job_specs.h
+  std::string work;  // launcher/specs/job_specs.h
 };
 
 inline constexpr size_t kWorkBytesMax = 4 * limits::kConfigBytesMax;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/status.h"
+#include "launcher/report/status.h"
 
 namespace pdjob::launcher {
 namespace {

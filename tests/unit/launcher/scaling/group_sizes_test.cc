@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/random.h"
+#include "launcher/scaling/job_change.h"
 #include "tests/unit/launcher/scaling/living_job.h"
 
 namespace pdjob::launcher {
@@ -66,7 +67,7 @@ TEST(GroupSizes, AddsWorkersUnderTheLowestFreeNames) {
   living.tell(RetireAsked{"decode-0"});
   GroupSizes group = sizes(1, 1);
   EXPECT_EQ(set(group, {{"decode", 3}}, living.job), "");
-  EXPECT_EQ(text_of(group.orders(living.job)), "add decode-0, add decode-2");
+  EXPECT_EQ(text_of(group.orders(living.job, living.now)), "add decode-0, add decode-2");
 }
 
 TEST(GroupSizes, RetiresTheWorkerWithTheLeastWork) {
@@ -75,7 +76,7 @@ TEST(GroupSizes, RetiresTheWorkerWithTheLeastWork) {
   living.load("decode-2", {.requests_running = 1});
   GroupSizes group = sizes(1, 3);
   EXPECT_EQ(set(group, {{"decode", 2}}, living.job), "");
-  EXPECT_EQ(text_of(group.orders(living.job)), "retire decode-1");
+  EXPECT_EQ(text_of(group.orders(living.job, living.now)), "retire decode-1");
 }
 
 TEST(GroupSizes, RetiresADeadWorkerBeforeAnIdleOne) {
@@ -84,21 +85,21 @@ TEST(GroupSizes, RetiresADeadWorkerBeforeAnIdleOne) {
   ASSERT_EQ(living.job.find("decode-0")->state, ProcessState::kBackoff);
   GroupSizes group = sizes(1, 2);
   EXPECT_EQ(set(group, {{"decode", 1}}, living.job), "");
-  EXPECT_EQ(text_of(group.orders(living.job)), "retire decode-0");
+  EXPECT_EQ(text_of(group.orders(living.job, living.now)), "retire decode-0");
 }
 
 TEST(GroupSizes, AWorkerThatOneGroupCanSpareChangesItsRole) {
   LivingJob living(plan(1, 3), setting());
   GroupSizes group = sizes(1, 3);
   EXPECT_EQ(set(group, {{"prefill", 2}, {"decode", 1}}, living.job), "");
-  EXPECT_EQ(text_of(group.orders(living.job)), "decode-2 to prefill, retire decode-1");
+  EXPECT_EQ(text_of(group.orders(living.job, living.now)), "decode-2 to prefill, retire decode-1");
 }
 
 TEST(GroupSizes, AWorkerThatHasNoPlaceMakesWayForOneThatChangesItsRole) {
   LivingJob living(plan(2, 2), setting({{.name = "a", .cores = 4, .memory_bytes = 1 << 30}}));
   GroupSizes group = sizes(2, 2);
   const auto carry_out = [&] {
-    const std::vector<Event> orders = group.orders(living.job);
+    const std::vector<Event> orders = group.orders(living.job, living.now);
     for (const Event& order : orders) {
       living.tell(order);
     }
@@ -118,8 +119,8 @@ TEST(GroupSizes, AWorkerThatLeavesIsNotAskedAgain) {
   LivingJob living(plan(1, 2), setting());
   living.drains = false;
   GroupSizes group = sizes(1, 1);
-  living.tell(group.orders(living.job).front());
-  EXPECT_EQ(text_of(group.orders(living.job)), "");
+  living.tell(group.orders(living.job, living.now).front());
+  EXPECT_EQ(text_of(group.orders(living.job, living.now)), "");
   EXPECT_EQ(group.progress(*group.find("decode"), living.job).missing,
             "finishing their requests: decode-1");
 }
@@ -128,7 +129,7 @@ TEST(GroupSizes, ManyWorkersThatStartAreToldInOneShortText) {
   LivingJob living(plan(1, 1), setting());
   GroupSizes group = sizes(1, 8);
   living.registers = false;
-  for (const Event& order : group.orders(living.job)) {
+  for (const Event& order : group.orders(living.job, living.now)) {
     living.tell(order);
   }
   EXPECT_EQ(group.progress(*group.find("decode"), living.job).missing,
@@ -141,12 +142,12 @@ TEST(GroupSizes, AnOrderThatDoesNotFitSaysWhatIsShortAndChangesNothing) {
   EXPECT_EQ(set(group, {{"decode", 4}}, living.job),
             "4 workers for decode do not fit: there is room for 3");
   EXPECT_EQ(set(group, {{"decode", 3}}, living.job), "");
-  for (Event& order : group.orders(living.job)) {
+  for (Event& order : group.orders(living.job, living.now)) {
     living.tell(std::move(order));
   }
   EXPECT_EQ(set(group, {{"decode", 4}}, living.job),
             "4 workers for decode do not fit: node a comes nearest: it lacks 1 core");
-  EXPECT_EQ(text_of(group.orders(living.job)), "");
+  EXPECT_EQ(text_of(group.orders(living.job, living.now)), "");
 }
 
 TEST(GroupSizes, TheBoundOfAllGroupsTogetherHolds) {
@@ -160,7 +161,7 @@ TEST(GroupSizes, AWaitingWorkerIsTroubleUntilANodeJoins) {
   LivingJob living(plan(1, 1), setting({{.name = "a", .cores = 2, .memory_bytes = 1 << 30}}));
   GroupSizes group = sizes(1, 1);
   group.want("decode", 2);
-  for (Event& order : group.orders(living.job)) {
+  for (Event& order : group.orders(living.job, living.now)) {
     living.tell(std::move(order));
   }
   EXPECT_EQ(group.progress(*group.find("decode"), living.job).trouble,
@@ -195,16 +196,133 @@ TEST(GroupSizes, AnySizesAreReachedAndThenNothingMoves) {
     const auto prefill = static_cast<uint32_t>(1 + random.below(5));
     const auto decode = static_cast<uint32_t>(1 + random.below(5));
     ASSERT_EQ(set(group, {{"prefill", prefill}, {"decode", decode}}, living.job), "");
-    for (Event& order : group.orders(living.job)) {
+    for (Event& order : group.orders(living.job, living.now)) {
       living.tell(std::move(order));
     }
-    ASSERT_EQ(text_of(group.orders(living.job)), "");
+    ASSERT_EQ(text_of(group.orders(living.job, living.now)), "");
     ASSERT_EQ(members_of(*group.find("prefill"), living.job).size(), prefill);
     ASSERT_EQ(members_of(*group.find("decode"), living.job).size(), decode);
     for (const SizedGroup& each : group.groups()) {
       ASSERT_EQ(group.progress(each, living.job).missing, "");
     }
   }
+}
+
+class ChangedGroup : public ::testing::Test {
+ public:
+  // Asks for another spec of decode workers.
+  void change() {
+    JobSetting changed = setting();
+    changed.groups[1].spec = "new";
+    living.tell(GroupsChanged{changed.groups});
+    group.change("decode", kDemand, "new");
+  }
+  // Whoever serves has served for long.
+  std::string carry_out() {
+    living.now += std::chrono::seconds(3);
+    const std::vector<Event> orders = group.orders(living.job, living.now);
+    std::string text = text_of(orders);
+    for (const Event& order : orders) {
+      if (const auto* replace = std::get_if<ReplaceAsked>(&order)) {
+        text += "replace " + replace->name;
+      }
+      living.tell(order);
+    }
+    return text;
+  }
+  std::string spec(const std::string& name) const { return living.job.find(name)->spec; }
+
+  LivingJob living{plan(1, 3), setting()};
+  GroupSizes group = sizes(1, 3);
+};
+
+TEST_F(ChangedGroup, WorkersAreReplacedOneAfterTheOtherAndTheLeastBusyOneFirst) {
+  EXPECT_EQ(carry_out(), "");
+  change();
+  living.load("decode-0", {.requests_running = 2});
+  living.load("decode-2", {.requests_running = 1});
+  EXPECT_EQ(carry_out(), "replace decode-1");
+  EXPECT_TRUE(group.orders(living.job, living.now).empty()) << "it may still die";
+  EXPECT_EQ(spec("decode-1"), "new");
+  EXPECT_EQ(spec("decode-0"), "");
+  EXPECT_EQ(carry_out(), "replace decode-2");
+  EXPECT_EQ(carry_out(), "replace decode-0");
+  EXPECT_EQ(carry_out(), "");
+}
+
+TEST_F(ChangedGroup, ACrashWhileSpecsDifferIsNoFaultOfARequest) {
+  const auto cause_of = [&](const std::string& name) {
+    living.tell(ProcessExited{living.job.find(name)->incarnation, "signal 6", true});
+    return living.job.find(name)->loss;
+  };
+  EXPECT_EQ(cause_of("decode-0"), net::LossCause::kCrash);
+  change();
+  EXPECT_EQ(carry_out(), "");
+  living.now += std::chrono::seconds(1);
+  living.tell(TimePassed{});
+  EXPECT_EQ(cause_of("decode-0"), net::LossCause::kOutside);
+}
+
+TEST_F(ChangedGroup, NoneIsReplacedWhileAnotherOneDoesNotServe) {
+  change();
+  living.tell(ProcessExited{living.job.find("decode-0")->incarnation, "signal 9"});
+  ASSERT_EQ(living.job.find("decode-0")->state, ProcessState::kBackoff);
+  EXPECT_EQ(carry_out(), "");
+  living.now += std::chrono::seconds(1);
+  living.tell(TimePassed{});
+  EXPECT_EQ(spec("decode-0"), "new") << "whatever starts anew is up to date";
+  EXPECT_EQ(carry_out(), "replace decode-2");
+}
+
+TEST_F(ChangedGroup, TheOnlyWorkerServesUntilASecondOneDoes) {
+  group.want("decode", 1);
+  while (!carry_out().empty()) {
+  }
+  ASSERT_EQ(members_of(*group.find("decode"), living.job).size(), 1U);
+  change();
+  living.registers = false;
+  EXPECT_EQ(carry_out(), "add decode-1");
+  EXPECT_EQ(carry_out(), "") << "it does not serve yet";
+  living.registers = true;
+  living.tell(MessageArrived{
+      "decode-1",
+      net::Registered{.worker = {.engine_id = living.job.find("decode-1")->engine_id, .port = 1}}});
+  EXPECT_EQ(carry_out(), "retire decode-0");
+  EXPECT_EQ(carry_out(), "");
+  EXPECT_EQ(spec("decode-1"), "new");
+}
+
+TEST_F(ChangedGroup, AChangeIsDoneWhenAllServeForAWhileAndFailsWhenAWorkerDiesTwice) {
+  change();
+  JobChange good(JobChange::Kind::kForward);
+  JobChange bad(JobChange::Kind::kForward);
+  JobChange back(JobChange::Kind::kBack);
+  living.registers = false;
+  carry_out();
+  const std::string name = "decode-2";
+  for (int deaths = 0; deaths < 2; ++deaths) {
+    bad.look(group, living.job, living.now);
+    EXPECT_EQ(bad.state(), JobChange::State::kUnderWay);
+    living.tell(ProcessExited{living.job.find(name)->incarnation, "signal 6"});
+    bad.look(group, living.job, living.now);
+    if (deaths == 0) {
+      living.now += std::chrono::seconds(10);
+      living.tell(TimePassed{});
+    }
+  }
+  EXPECT_EQ(bad.state(), JobChange::State::kFailed);
+  EXPECT_EQ(bad.why(), "decode-2 died 2 times: signal 6");
+  back.look(group, living.job, living.now);
+  EXPECT_EQ(back.state(), JobChange::State::kUnderWay) << "there is nothing to go back to";
+  living.registers = true;
+  living.now += std::chrono::seconds(10);
+  living.tell(TimePassed{});
+  do {
+    good.look(group, living.job, living.now);
+    EXPECT_EQ(good.state(), JobChange::State::kUnderWay);
+  } while (!carry_out().empty());
+  good.look(group, living.job, living.now);
+  EXPECT_EQ(good.state(), JobChange::State::kDone);
 }
 
 }  // namespace

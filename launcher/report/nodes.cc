@@ -1,4 +1,4 @@
-#include "launcher/nodes.h"
+#include "launcher/report/nodes.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "launcher/plan/job_specs.h"
+#include "launcher/specs/job_specs.h"
 
 #include <algorithm>
 #include <set>
@@ -10,6 +10,7 @@
 #include "common/config/config_text.h"
 #include "common/crypto/blake2b.h"
 #include "common/hex.h"
+#include "common/limits.h"
 
 namespace pdjob::launcher {
 
@@ -157,19 +158,20 @@ JobSpecs specs_of(const JobConfig& config) {
       roles = {net::Role::kPrefill, net::Role::kDecode};
     }
     for (const net::Role role : roles) {
-      specs.work.emplace(SpecKey(role, model.served_name), text_of(worker_spec(config, model, role)));
+      specs.work.emplace(SpecKey(role, model.served_name),
+                         text_of(worker_spec(config, model, role)));
     }
   }
   specs.work.emplace(SpecKey(net::Role::kRouter, ""),
-                text_of(RouterSpec{.router = config.router,
-                                   .rollout = config.rollout,
-                                   .models = config.served_names(),
-                                   .plain = !config.models.front().disaggregated(),
-                                   .file_bytes_max = config.batch_api.file_bytes_max}));
+                     text_of(RouterSpec{.router = config.router,
+                                        .rollout = config.rollout,
+                                        .models = config.served_names(),
+                                        .plain = !config.models.front().disaggregated(),
+                                        .file_bytes_max = config.batch_api.file_bytes_max}));
   specs.work.emplace(SpecKey(net::Role::kBatch, ""),
-                text_of(BatchSpec{.batch_api = config.batch_api,
-                                  .row_timeout = config.router.request_timeout,
-                                  .drain_timeout = drain_timeout(config, net::Role::kBatch)}));
+                     text_of(BatchSpec{.batch_api = config.batch_api,
+                                       .row_timeout = config.router.request_timeout,
+                                       .drain_timeout = drain_timeout(config, net::Role::kBatch)}));
   return specs;
 }
 
@@ -194,6 +196,18 @@ Result<ConfigNode> spec_values(net::Role role, const std::string& text) {
   }
   PDJOB_TRY(WorkerSpec spec, read_worker_spec("a worker", text));
   return values_of(std::move(spec));
+}
+
+Status check(const JobSpecs& specs) {
+  for (const auto& [key, text] : specs.work) {
+    if (text.size() > limits::kConfigBytesMax) {
+      return Error{ErrorCode::kInvalidArgument,
+                   std::string("what the job file says of ") + to_string(key.first) +
+                       " is too long when its aliases are written out: at most " +
+                       std::to_string(limits::kConfigBytesMax) + " bytes"};
+    }
+  }
+  return ok();
 }
 
 std::string JobSpecs::digest(net::Role role, const std::string& model) const {

@@ -1,4 +1,4 @@
-#include "launcher/plan/job_specs.h"
+#include "launcher/specs/job_specs.h"
 
 #include <gtest/gtest.h>
 
@@ -122,9 +122,9 @@ TEST(JobSpecs, ChangesAreNamedByWhoseTheyAreAndWithTheirDefaults) {
   EXPECT_EQ(between("", "decode: {workers: 2, labels: {zone: a}}\n"),
             "launcher: decode.workers from nothing to 2; "
             "launcher: decode.labels.zone from nothing to a");
-  EXPECT_EQ(between("clusters: {x: {kind: local, cpus: 1}}\n",
-                    "clusters: {x: {kind: local, cpus: 2}}\n"),
-            "launcher: clusters.x.cpus from 1 to 2");
+  EXPECT_EQ(
+      between("clusters: {x: {kind: local, cpus: 1}}\n", "clusters: {x: {kind: local, cpus: 2}}\n"),
+      "launcher: clusters.x.cpus from 1 to 2");
 }
 
 TEST(JobSpecs, DigestsTellSpecsApart) {

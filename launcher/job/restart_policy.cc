@@ -1,4 +1,4 @@
-#include "launcher/plan/restart_policy.h"
+#include "launcher/job/restart_policy.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "launcher/status.h"
+#include "launcher/report/status.h"
 
 #include <algorithm>
 #include <cstdio>

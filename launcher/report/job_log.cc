@@ -1,4 +1,4 @@
-#include "launcher/job_log.h"
+#include "launcher/report/job_log.h"
 
 #include <string>
 

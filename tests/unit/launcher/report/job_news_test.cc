@@ -1,4 +1,4 @@
-#include "launcher/job_news.h"
+#include "launcher/report/job_news.h"
 
 #include <map>
 

@@ -1,8 +1,8 @@
 // What a process of a job needs of its job file: one plain value for each kind of process. The
 // launcher makes it once, and a process gets it as a text beside its identity
 // (net/control/process_spec.h): the keys that differ from their defaults, in YAML. The declarations
-// that read a job file write and read it, too, so there is one list of fields. Values; the functions
-// are Pure.
+// that read a job file write and read it, too, so there is one list of fields. Values; the
+// functions are Pure.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +69,8 @@ struct JobSpecs {
   friend bool operator==(const JobSpecs&, const JobSpecs&) = default;
 };
 JobSpecs specs_of(const JobConfig& config);
+// kInvalidArgument: a text is longer than a process reads.
+Status check(const JobSpecs& specs);
 
 // What differs for one kind of process, or for the launcher.
 struct SpecChange {

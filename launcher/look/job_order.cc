@@ -1,4 +1,4 @@
-#include "launcher/cli/job_order.h"
+#include "launcher/look/job_order.h"
 
 #include "common/exit_code.h"
 #include "launcher/job_folder.h"

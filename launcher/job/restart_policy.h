@@ -5,15 +5,9 @@
 #include <cstdint>
 
 #include "common/time.h"
+#include "launcher/plan/launcher_config.h"
 
 namespace pdjob::launcher {
-
-struct RestartConfig {
-  Duration backoff_min = std::chrono::milliseconds(250);
-  Duration backoff_max = std::chrono::seconds(30);
-  Duration healthy_after = std::chrono::seconds(60);
-  uint32_t attempts = 4;
-};
 
 class RestartPolicy {
  public:

@@ -1,0 +1,135 @@
+"""`pdjob diff` and `pdjob apply`: a running job becomes what its changed file says, or goes back, and clients notice nothing."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+
+import httpx
+import pytest
+
+from conftest import BIN, Job, eventually, running_job
+from test_failover import Clients, expected, launchers  # noqa: F401 (a fixture)
+
+
+def pdjob(command, config, *words, timeout=240):
+    return subprocess.run([BIN, command, str(config), *words], capture_output=True, text=True, timeout=timeout)
+
+
+def changed(job, old, new):
+    """Writes the job's file anew, beside the old one."""
+    text = pathlib.Path(job.config).read_text()
+    assert old in text, text
+    path = pathlib.Path(job.config).with_name("changed.yaml")
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def test_workers_are_replaced_under_load_and_each_answer_is_right(folder, expected):  # noqa: F811
+    with running_job(folder, prefill=2, decode=2, decode_extra="local_chunk_tokens: 32") as job:
+        before = job.processes()
+        with Clients(job.url, expected) as clients:
+            file = changed(job, "local_chunk_tokens: 32", "local_chunk_tokens: 48, requests_queued: 77")
+            shown = pdjob("diff", file)
+            assert shown.returncode == 0, shown.stderr
+            assert "  decode: decode.local_chunk_tokens: 32 -> 48\n" in shown.stdout
+            assert "replaced one after the other: decode-0, decode-1\n" in shown.stdout
+            assert {name: process["pid"] for name, process in job.processes().items()} == {name: process["pid"] for name, process in before.items()}
+            applied = pdjob("apply", file)
+            assert applied.returncode == 0, applied.stderr
+            clients.wait_for_more(6)
+        assert not clients.wrong, clients.wrong[:3]
+        after = job.processes()
+        assert all(after[name]["pid"] != before[name]["pid"] for name in ("decode-0", "decode-1"))
+        assert after["router-0"]["pid"] == before["router-0"]["pid"]
+        assert pdjob("diff", file).stdout == "nothing: the job is as this file says\n"
+
+
+def test_sizes_of_a_changed_file_and_only_those_that_changed_are_applied(folder):
+    with running_job(folder, prefill=1, decode=1) as job:
+        subprocess.run([BIN, "scale", "prefill=2", "--config", str(job.config)], check=True, timeout=120)
+        file = changed(job, "decode: {workers: 1", "decode: {workers: 2")
+        assert pdjob("apply", file).returncode == 0
+        roles = [process["role"] for process in job.processes().values()]
+        assert roles.count("decode") == 2
+        assert roles.count("prefill") == 2, "the size that a person set stays"
+
+
+def test_workers_that_die_send_the_job_back_and_nothing_is_lost(folder):
+    job = Job(
+        f"""\
+name: test-{pathlib.Path(folder).name}
+served_name: tiny
+engine: {{kind: fake, fake_delay_per_token: 2ms}}
+prefill: {{workers: 2}}
+decode: {{workers: 2}}
+router: {{listen: "127.0.0.1:0"}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
+""",
+        folder,
+    ).wait_ready()
+    try:
+        answers, over = [], threading.Event()
+
+        def ask():
+            with httpx.Client(base_url=job.url, timeout=60) as client:
+                while not over.is_set():
+                    reply = client.post("/v1/completions", json={"model": "tiny", "prompt": "abc", "max_tokens": 40, "temperature": 0})
+                    answers.append((reply.status_code, reply.json()["choices"][0]["text"] if reply.status_code == 200 else reply.text))
+
+        clients = [threading.Thread(target=ask) for _ in range(3)]
+        [client.start() for client in clients]
+        applied = pdjob("apply", changed(job, "kind: fake,", "kind: fake, fake_crash_on_token: 32,"))
+        over.set()
+        [client.join() for client in clients]
+        assert applied.returncode == 1, applied.stdout + applied.stderr
+        assert "the job went back to its file before: " in applied.stderr and "signal 6" in applied.stderr
+        assert len(set(answers)) == 1 and answers[0][0] == 200, set(answers)
+        assert all(process["state"] == "ready" for process in job.processes().values())
+        assert pdjob("diff", job.config).stdout == "nothing: the job is as this file says\n"
+    finally:
+        job.stop()
+
+
+@pytest.mark.parametrize(
+    "old, new, kept",
+    [
+        ("router: {", "router: {queue_timeout: 9s, ", "router: router.queue_timeout: 30s -> 9s"),
+        ("kv_type: q8_0", "kv_type: f16", "decode: engine.kv_type: q8_0 -> f16"),
+        ("launcher: {", "launcher: {hang_timeout: 20s, ", "launcher.hang_timeout: (default) -> 20s"),
+    ],
+)
+def test_what_a_running_job_keeps_is_refused_by_name(old, new, kept, folder):
+    with running_job(folder) as job:
+        for command in ("diff", "apply"):
+            refused = pdjob(command, changed(job, old, new))
+            assert refused.returncode == 2, refused.stdout
+            assert kept in refused.stderr
+            assert "end it and start it with this file" in refused.stderr
+
+
+@pytest.mark.parametrize("next_file", ["new", "old"])
+def test_a_launcher_that_dies_in_the_middle_leaves_it_to_the_next_one(expected, next_file):  # noqa: F811
+    with launchers(prefill=2, decode=2, decode_extra="requests_queued: 50") as made:
+        job = made.start()
+        before = job.processes()
+        with Clients(job.url, expected) as clients:
+            file = changed(job, "requests_queued: 50", "requests_queued: 60")
+            assert pdjob("apply", file, "--no-wait").returncode == 0
+            eventually(lambda: any(process["state"] != "ready" for process in job.processes().values()), 30, "a worker that is replaced")
+            os.kill(job.child.pid, signal.SIGKILL)
+            job.child.wait()
+            made.config = file.read_text() if next_file == "new" else made.config
+            job = made.start()
+
+            def whole():
+                now = job.processes()
+                return len(now) == 5 and all(process["state"] == "ready" for process in now.values()) and "nothing" in pdjob("diff", job.config).stdout
+
+            eventually(whole, 120, "the job as its file says")
+            clients.wait_for_more(6)
+        assert not clients.wrong, clients.wrong[:3]
+        if next_file == "new":
+            after = job.processes()
+            assert all(after[name]["pid"] != before[name]["pid"] for name in ("decode-0", "decode-1"))
