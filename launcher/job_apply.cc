@@ -212,10 +212,7 @@ void JobApply::look() {
   switch (change_->state()) {
     case JobChange::State::kUnderWay:
       if (change_->due() != kNever) {
-        timer_ = loop_.call_at(change_->due(), [this] {
-          scaling_.job_changed();  // The next worker may be replaced now.
-          look();
-        });
+        timer_ = loop_.call_at(change_->due(), [this] { look(); });
       }
       return;
     case JobChange::State::kFailed:

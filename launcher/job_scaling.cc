@@ -226,6 +226,10 @@ void JobScaling::carry_on() {
   for (Event& order : sizes_.orders(runner_.job(), loop_.now())) {
     runner_.submit(std::move(order));
   }
+  // The next worker is replaced when the last one has served for a while.
+  if (next_ == net::TimerId{} && !sizes_.up_to_date(runner_.job())) {
+    next_ = loop_.call_at(loop_.now() + kTick, [this] { carry_on(); });
+  }
 }
 
 void JobScaling::tick() {

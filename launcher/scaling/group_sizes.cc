@@ -245,6 +245,14 @@ std::vector<Event> GroupSizes::orders(const Job& job, Instant now) const {
   return orders;
 }
 
+bool GroupSizes::up_to_date(const Job& job) const {
+  return std::ranges::all_of(groups_, [&](const SizedGroup& group) {
+    return std::ranges::none_of(members_of(group, job), [&](const Process* one) {
+      return is_outdated(group, *one) && one->fate == Fate::kRestart;
+    });
+  });
+}
+
 void GroupSizes::append_replacements(const SizedGroup& group, const Job& job, Instant now,
                                      std::vector<Event>& orders) {
   std::vector<const Process*> members = members_of(group, job);

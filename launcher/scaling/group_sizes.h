@@ -74,6 +74,8 @@ class GroupSizes {
 
   // In the order in which to submit them. Empty: each group has its size, or will have it.
   std::vector<Event> orders(const Job& job, Instant now) const;
+  // Whether each worker does what its group says, or will do so by the orders until now.
+  bool up_to_date(const Job& job) const;
   GroupProgress progress(const SizedGroup& group, const Job& job) const;
 
  private:

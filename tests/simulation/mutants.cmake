@@ -100,7 +100,7 @@ mutant(agent_ignores_silence machines launcher/agents/agent_session.cc "if (stat
 mutant(agent_orphaned_for_ever machines launcher/agents/agent_session.cc "if (state_ == State::kOrphaned && turn.now >= orphan_until_) {" "if (false) {")
 mutant(agent_misses_orders machines launcher/agents/agent_session.cc "if (frame.number != received_ + 1) {" "if (false) {")
 mutant(agent_ends_nothing machines launcher/agents/agent_session.cc "  turn.effects.push_back(EndSession{why});" "")
-mutant(roster_misses_news machines launcher/agents/agent_roster.cc "if (frame.number != agent.received + 1) {" "if (false) {")
+mutant(roster_misses_news machines launcher/agents/agent_roster.cc "if (beats || frame.number != agent.received + 1) {" "if (false) {")
 mutant(roster_trusts_returned machines launcher/agents/agent_roster.cc "(hello.session == at->second.session || !at->second.ready)" "true")
 mutant(roster_waits_for_ever machines launcher/agents/agent_roster.cc "if (turn.now >= agent->second.heard + setting_.lease) {" "if (false) {")
 mutant(roster_hides_loss machines launcher/agents/agent_roster.cc "    turn.effects.push_back(NodeGone{at->first, why});" "")
@@ -131,6 +131,8 @@ mutant(adoption_forgets_trust launcher launcher/job/job_adoption.cc "  trust_ = 
 mutant(scaling_forgets_held scaling launcher/job_scaling.cc "      seen.held += process.load.requests_queued;" "")
 mutant(job_never_moves stragglers launcher/job/job.cc "level > 0 && !process.is_router()" "false && !process.is_router()")
 mutant(scaling_ignores_maximum growing launcher/scaling/autoscaler.cc "  const uint32_t most = ceiling(index, why);" "  const uint32_t most = ceiling(index, why) + 4;")
+mutant(apply_replaces_all_at_once apply launcher/scaling/group_sizes.cc "!std::ranges::all_of(members, settled)" "false")
+mutant(apply_keeps_old_groups apply launcher/job/job.cc "groups_ = event.groups;" "")
 mutant(sizes_never_shrink scaling launcher/scaling/group_sizes.cc "        orders.emplace_back(RetireAsked{process->name});" "")
 
 # unit_mutant(NAME TEST LIBRARY FILE OLD NEW): of code that no simulated job runs. Its unit test finds it, by random stories.

@@ -155,6 +155,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void expect_all_well();
   launcher::Demand demand_of(net::Role role, const std::string& model) const;
   launcher::JobRunnerOptions job_options();
+  void take_specs(launcher::JobRunnerOptions& options) const;
   // A job of which nothing was left starts again while faults go on, and may fail. These do not.
   launcher::JobTiming timing() const {
     launcher::JobTiming timing = kTiming;
@@ -219,7 +220,8 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void check_trust();
   void check_sizes();
   bool sizes_are_settled() const {
-    return !scaling_ || scaling_->json().find("\"settled\":1") != std::string::npos;
+    return !scaling_ || (scaling_->json().find("\"settled\":1") != std::string::npos &&
+                         scaling_->sizes().up_to_date(job()));
   }
   // Clients' requests go where a router thinks that a worker serves.
   void check_routers();
@@ -236,6 +238,8 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void make_slow(Incarnation who);
   void make_normal(Incarnation who);
   void reorganise(uint64_t target);
+  void change_workers();
+  void check_replacement(const launcher::ReplaceAsked& event);
   void heal();
 
   // --- the run
@@ -402,7 +406,18 @@ launcher::JobRunnerOptions SimWorld::job_options() {
     }
   }
   config_.scaling.zero_after = shape_.zero_after;
+  take_specs(options);
+  for (launcher::ProcessPlan& process : options.processes) {
+    process.spec = options.specs.digest(process.role, process.model);
+  }
   return options;
+}
+
+void SimWorld::take_specs(launcher::JobRunnerOptions& options) const {
+  options.specs = launcher::specs_of(config_);
+  for (launcher::JobGroup& group : options.groups) {
+    group.spec = options.specs.digest(group.role, group.model);
+  }
 }
 
 launcher::Demand SimWorld::demand_of(net::Role role, const std::string& model) const {
@@ -717,7 +732,7 @@ void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher:
 void SimWorld::look_for_slow(const launcher::Event& event,
                              const std::vector<launcher::Effect>& effects) {
   if (const auto* replace = std::get_if<launcher::ReplaceAsked>(&event)) {
-    slow_watch_.replaced(job(), replace->name, now());
+    replace->slow ? slow_watch_.replaced(job(), replace->name, now()) : check_replacement(*replace);
   }
   for (const launcher::Effect& effect : effects) {
     if (const auto* spawn = std::get_if<launcher::Spawn>(&effect)) {
@@ -1165,6 +1180,10 @@ void SimWorld::reorganise(uint64_t target) {
       job().state() != launcher::JobState::kReady) {
     return;
   }
+  if (scaling_) {
+    change_workers();
+    return;
+  }
   Random random(target);
   const std::string& model = shape_.workload.models.front();
   const net::Role role = random.chance(0.5) ? net::Role::kPrefill : net::Role::kDecode;
@@ -1187,6 +1206,32 @@ void SimWorld::reorganise(uint64_t target) {
     order = launcher::RoleChangeAsked{names.back(), other};
   }
   launcher_->post([this, order] { job_->submit(order); });
+}
+
+// The job's file has changed: its next launcher reads the new one, too.
+void SimWorld::change_workers() {
+  for (launcher::ModelConfig& model : config_.models) {
+    ++model.decode.requests_queued;
+    ++model.prefill.requests_queued;
+  }
+  take_specs(*job_options_);
+  launcher_->post([this, specs = job_options_->specs, groups = job_options_->groups] {
+    job_->set_specs(specs);
+    job_->submit(launcher::GroupsChanged{groups});
+    scaling_->change(layout_, specs);
+  });
+}
+
+// The job has taken the event.
+void SimWorld::check_replacement(const launcher::ReplaceAsked& event) {
+  const launcher::Process* const replaced = job().find(event.name);
+  for (const launcher::Process& other : job().processes()) {
+    invariants_.expect(replaced == nullptr || other.name == event.name ||
+                           other.role != replaced->role || other.model != replaced->model ||
+                           other.state == launcher::ProcessState::kReady,
+                       "a worker is replaced while all others of its group serve, but not",
+                       other.name);
+  }
 }
 
 void SimWorld::heal() {
