@@ -580,13 +580,10 @@ void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
     exchange.record->take(raw, scratch_);
     raw = scratch_;
   }
-  // The write may find that the client has left, which ends the leg and the exchange. Do not touch
-  // them after it.
-  const RequestId id = leg.id.request;
   if (!exchange.sink->write(raw)) {
     client_->pause(call);
   }
-  if (core_.retracts() && exchanges_.contains(id) && legs_.contains(call)) {
+  if (core_.retracts()) {
     take_off(call);
   }
 }

@@ -28,8 +28,7 @@ class ReplySink {
   // The head of a worker's reply; the marks are added to it.
   virtual void begin(const net::HttpReplyHead& head, WorkerId writer, const ReplyMarks& marks) = 0;
   // Body bytes in the framing of that head. Returns false if the reader is slow: the caller then
-  // pauses the worker until RelayApi::client_writable(). The call may find that the client has
-  // left, which can destroy the sink.
+  // pauses the worker until RelayApi::client_writable().
   virtual bool write(std::string_view raw) = 0;
   // Another worker writes the rest of the body.
   virtual void change_writer() = 0;
