@@ -11,6 +11,7 @@
 
 #include "common/id.h"
 #include "net/http/http_client.h"
+#include "net/http/http_server.h"
 #include "router/relay/leg_head.h"
 
 namespace pdjob::router {
@@ -43,5 +44,9 @@ class ReplySink {
   // The request's body and its copies are freed, while the reply continues.
   virtual void body_freed() = 0;
 };
+
+inline void reply_json(ReplySink& sink, const net::EarlyReply& reply) {
+  sink.reply(reply.status, "application/json", reply.body, reply.headers);
+}
 
 }  // namespace pdjob::router
