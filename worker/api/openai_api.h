@@ -78,9 +78,6 @@ class OpenaiApi final : public net::HttpHandler {
   // engine thread has all earlier requests.
   void start_draining(std::function<void()> prepared);
 
-  // The engine has other weights from now on: tokens that come later are of this version.
-  void set_weight_version(std::string version) { book_->set_weight_version(std::move(version)); }
-
   net::WorkerEntry entry(const std::string& host, uint16_t port) const;
   net::WorkerLoad load();
 

@@ -41,19 +41,14 @@ ReplyBook::ReplyBook(Options options, const engine::Engine& engine, EngineQueue&
                      net::HttpServer& server, net::Loop& loop, WorkerMetrics& metrics,
                      LoadMeter& meter, std::function<void()> let_go)
     : options_(std::move(options)),
+      weight_version_(options_.weight_version.empty() ? "default" : options_.weight_version),
       engine_(engine),
       engine_queue_(engine_queue),
       server_(server),
       loop_(loop),
       metrics_(metrics),
       meter_(meter),
-      let_go_(std::move(let_go)) {
-  set_weight_version(options_.weight_version);
-}
-
-void ReplyBook::set_weight_version(std::string version) {
-  weight_version_ = version.empty() ? "default" : std::move(version);
-}
+      let_go_(std::move(let_go)) {}
 
 void ReplyBook::take(Output& output) {
   std::visit(

@@ -51,7 +51,6 @@ class ReplyBook {
   void client_left(net::ExchangeId id);
   // As OpenaiApi::abort().
   size_t abort(const openai::AbortRequest& asked, std::string_view tenant);
-  void set_weight_version(std::string version);
   // Prompts that the engine has not got yet, over all requests.
   size_t prompts_held() const { return prompts_held_; }
 
@@ -154,6 +153,7 @@ class ReplyBook {
   void note_cached(const Generation& generation, uint64_t tokens);
 
   const Options options_;
+  const std::string weight_version_;
   const engine::Engine& engine_;
   EngineQueue& engine_queue_;
   net::HttpServer& server_;
@@ -167,7 +167,6 @@ class ReplyBook {
   uint64_t next_request_ = 1;
   std::string buffer_;  // The event being written.
   std::string extension_;
-  std::string weight_version_;
 };
 
 }  // namespace pdjob::worker
