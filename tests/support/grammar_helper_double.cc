@@ -50,7 +50,9 @@ int main(int argc, char** argv) {
   say(channel, HelperWord::kReady, 1, "");
   char buffer[4096];
   for (bool first = true; read(channel, buffer, sizeof buffer) > 0; first = false) {
-    if (mode == "crash" || (mode == "crash later" && !first)) {
+    if (mode == "unknown word" || (mode == "unknown word later" && !first)) {
+      say(channel, static_cast<HelperWord>(99), 1, "");
+    } else if (mode == "crash" || (mode == "crash later" && !first)) {
       std::abort();
     } else if (mode == "killed" || (mode == "killed once" && is_first_of_all(argv[2]))) {
       raise(SIGKILL);
@@ -59,8 +61,6 @@ int main(int argc, char** argv) {
       raise(SIGXCPU);
     } else if (mode == "answer twice") {
       say(channel, HelperWord::kRefused, 5, "seen" + frame_of(HelperWord::kRefused, 4, "lie"));
-    } else if (mode == "unknown word later" && !first) {
-      say(channel, static_cast<HelperWord>(99), 1, "");
     } else if (mode == "crash later" || mode == "killed once" || mode == "unknown word later") {
       say(channel, HelperWord::kRefused, 5, "seen");
     } else if (mode == "lie") {
@@ -69,8 +69,6 @@ int main(int argc, char** argv) {
       for (;;) {
         say(channel, HelperWord::kCompiled, 32U << 20U, std::string(1U << 20U, 'x'));
       }
-    } else if (mode == "unknown word") {
-      say(channel, static_cast<HelperWord>(99), 1, "");
     } else if (mode == "no size") {
       say(channel, HelperWord::kCompiled, 0, "");
     } else if (mode == "huge size") {
