@@ -339,7 +339,7 @@ void Fields::boolean(std::string_view name, bool& out) const {
 }
 
 void Fields::number(std::string_view name, NumberRange range, float& out) const {
-  note(name, to_string(range));
+  note_range(name, range);
   const auto value = value_of(name);
   if (!value) {
     return;
@@ -363,7 +363,7 @@ void Fields::text(std::string_view name, std::string& out) const {
 }
 
 std::optional<int64_t> Fields::integer_in(std::string_view name, IntegerRange range) const {
-  note(name, to_string(range));
+  note_range(name, range);
   const auto value = value_of(name);
   if (!value) {
     return std::nullopt;

@@ -121,6 +121,12 @@ class Fields {
   std::optional<simdjson::dom::element> value_of(std::string_view name) const;
   // Null: nobody wants to know.
   KnownField* note(std::string_view name, std::string allowed) const;
+  template <class Range>
+  void note_range(std::string_view name, Range range) const {
+    if (problem_.known != nullptr) {  // Otherwise no request pays for the text.
+      note(name, to_string(range));
+    }
+  }
   std::optional<int64_t> integer_in(std::string_view name, IntegerRange range) const;
 
   std::shared_ptr<const simdjson::dom::object> object_;  // Null: too large to be read.

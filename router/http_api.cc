@@ -262,7 +262,7 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
     return control_->on_head(request);
   }
   if (batches_ && BatchRelay::takes(request.path)) {
-    auto denied = relay_->let_in_batch_request(request);
+    auto denied = relay_->reception().let_in_batch_request(request);
     if (!denied) {
       batches_->admit(request);
     }
@@ -275,12 +275,12 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
       if (!has_body) {
         request.body_bytes_max = std::min(request.body_bytes_max, limits::kHttpKeylessBodyBytesMax);
       }
-      return known.endpoint == Endpoint::kAbort ? relay_->recognize(request)
-                                                : relay_->let_in(request);
+      return known.endpoint == Endpoint::kAbort ? relay_->reception().recognize(request)
+                                                : relay_->reception().let_in(request);
     }
   }
   if (has_body && async_ && AsyncApi::takes_body(request)) {
-    return relay_->let_in(request);
+    return relay_->reception().let_in(request);
   }
   request.body_bytes_max = std::min(request.body_bytes_max, limits::kHttpKeylessBodyBytesMax);
   return std::nullopt;
@@ -325,8 +325,8 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
       case Endpoint::kMembers:
         return knows(id, request) ? members_->reply(id, request) : void();
       case Endpoint::kTimings:
-        if (const std::string timings = relay_->timings_json(request); !timings.empty()) {
-          return reply_json(id, 200, timings);
+        if (relay_->reception().has_launchers_key(request)) {
+          return reply_json(id, 200, relay_->watch().timings_json());
         }
         return refuse(id,
                       no_such_route(request, 404));  // Only the launcher knows that it is there.
@@ -363,18 +363,18 @@ void HttpApi::abort(net::ExchangeId id, const net::HttpRequest& request) {
     return refuse(id, *error);
   }
   const size_t count =
-      relay_->abort(std::get<openai::AbortRequest>(parsed), relay_->tenant_of(request));
+      relay_->abort(std::get<openai::AbortRequest>(parsed), relay_->reception().tenant_of(request));
   reply_json(id, 200, openai::abort_answer(form, count));
 }
 
 // on_head() has identified the tenant.
 void HttpApi::route_batch(net::ExchangeId id, const net::HttpRequest& request) {
-  const auto known = relay_->identify(request);
-  const Admission& admission = relay_->admission();
+  const auto known = relay_->reception().identify(request);
+  const Admission& admission = relay_->reception().admission();
   const std::string tenant = admission.open_to_all()
                                  ? std::string()
                                  : admission.tenants()[std::get<Admission::Tenant>(known)].name;
-  batches_->route(id, request, tenant, relay_->request_id_of(request),
+  batches_->route(id, request, tenant, relay_->reception().request_id_of(request),
                   clients_->open(id, relay_->next_id()));
 }
 
@@ -387,9 +387,9 @@ void HttpApi::reply_json(net::ExchangeId id, int status, const std::string& body
 }
 
 bool HttpApi::knows(net::ExchangeId id, const net::HttpRequest& request) {
-  const auto known = relay_->identify(request);
+  const auto known = relay_->reception().identify(request);
   if (const auto* denial = std::get_if<Admission::Denial>(&known)) {
-    const net::EarlyReply reply = relay_->denied(*denial);
+    const net::EarlyReply reply = relay_->reception().denied(*denial);
     server_->reply(id, reply.status, "application/json", reply.body, reply.headers);
     return false;
   }
@@ -445,7 +445,8 @@ void HttpApi::reply_metrics(net::ExchangeId id) {
     relay_->metrics().async_holds(async_->requests().alive(), async_->requests().running());
     relay_->metrics().callbacks_hold(async_->callbacks().waiting(), async_->callbacks().running());
   }
-  server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8", relay_->metrics_text());
+  server_->reply(id, 200, "text/plain; version=0.0.4; charset=utf-8",
+                 relay_->watch().metrics_text());
 }
 
 }  // namespace pdjob::router

@@ -122,7 +122,7 @@ class RouterProcess {
 
   void watch_certificate() {
     tell_certificate("serves");
-    api_->relay().count_handshakes(*tls_);
+    api_->relay().watch().count_handshakes(*tls_);
     watch_.emplace(loop_, *tls_, [this](net::ServerTls::Look look) {
       api_->relay().metrics().certificate_looked(look);
       if (look == net::ServerTls::Look::kRefused) {

@@ -13,6 +13,7 @@
 #include "common/metrics.h"
 #include "common/os/run_delay.h"
 #include "common/os/stack_dump.h"
+#include "common/os/tied_posts.h"
 #include "common/random.h"
 #include "engine/engine.h"
 #include "engine/model_facts.h"
@@ -94,6 +95,7 @@ class WorkerProcess {
  private:
   Status build(int listen_fd) {
     const engine::EngineConfig& built = engine_->config();
+    posts_.emplace(loop_);
     engine_thread_ = std::make_unique<EngineThread>(
         *engine_,
         options_.core_of(spec_.role)({.sequences = built.sequences,
@@ -169,6 +171,7 @@ class WorkerProcess {
       fingerprints_refused_ += endpoint_->stats().fingerprints_refused;
     }
     endpoint_.reset();  // Its sink, the engine thread's inbox, still exists.
+    posts_.reset();     // Both threads have ended. What they posted is not for the next role.
   }
 
   bool updates_weights() const { return !spec_.weights.version.empty(); }
@@ -231,7 +234,7 @@ class WorkerProcess {
 
   // On the engine thread.
   void post(OutputBatch batch) {
-    loop_.post([this, batch = std::move(batch)]() mutable { member_->take(std::move(batch)); });
+    posts_->post([this, batch = std::move(batch)]() mutable { member_->take(std::move(batch)); });
   }
 
   // Called on the loop thread; the answer comes there too.
@@ -239,7 +242,7 @@ class WorkerProcess {
                                        const kvtransfer::EndpointStats&)>
                         answer) {
     endpoint_->report_pairs([this, answer = std::move(answer)](auto pairs) {
-      loop_.post([this, answer, pairs = std::move(pairs)] {
+      posts_->post([this, answer, pairs = std::move(pairs)] {
         kvtransfer::EndpointStats stats = endpoint_->stats();
         stats.fingerprints_refused += fingerprints_refused_;
         answer(pairs, stats);
@@ -248,12 +251,13 @@ class WorkerProcess {
   }
 
   const WorkerOptions options_;
-  net::ProcessSpec spec_;  // Of the present role.
+  net::ProcessSpec spec_;  // The present role's.
   net::Fd door_;           // The listening socket, for the next role; invalid: there is none.
   Metrics metrics_;
   net::EventLoop loop_;
   std::unique_ptr<engine::Engine> engine_;
-  std::optional<WeightLoader> loader_;  // Of a rollout job.
+  std::optional<WeightLoader> loader_;         // Set in a rollout job.
+  std::optional<TiedPosts<net::Loop>> posts_;  // By the present role's threads.
   std::unique_ptr<EngineThread> engine_thread_;
   std::unique_ptr<kvtransfer::KvEndpoint> endpoint_;
   uint64_t fingerprints_refused_ = 0;  // By the endpoints before this one.

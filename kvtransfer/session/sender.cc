@@ -165,7 +165,9 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
   }
   Offer& made = *(offers_[id] = std::make_unique<Offer>(*this, id, std::move(source), deadline));
   ++context_.counters.offers_alive;
-  ended_.erase(id);
+  if (ended_.erase(id) > 0) {
+    std::erase(ended_order_, id);
+  }
   refuse_impostors(id);
   arm(made);
   if (auto wait = early_waits_.extract(id)) {

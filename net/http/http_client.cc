@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
-#include "common/address_text.h"
 #include "common/limits.h"
 #include "net/http/client_connection.h"
+#include "net/http/reply_head.h"
 #include "net/loop/free_text.h"
 #include "net/loop/resolver.h"
 #include "net/loop/socket.h"
@@ -46,9 +45,9 @@ struct Call {
   std::string body;
   bool is_head = false;
   bool streams = false;
-  bool writable = false;     // The same: its head has been sent on this connection.
-  std::string early;         // Of a body that streams: what came before that.
-  bool early_ended = false;  // The same: that is all of it.
+  bool writable = false;     // The head of such a call has been sent.
+  std::string early;         // Bytes of its body that came before that.
+  bool early_ended = false;  // They are all of the body.
   Duration connect_timeout;
   Duration head_timeout;
   Duration idle_timeout;
@@ -141,12 +140,6 @@ HttpClientOverEpoll::~HttpClientOverEpoll() {
   loop_.cancel(sweep_timer_);
 }
 
-void append_length(std::string& text, uint64_t number) {
-  std::array<char, 20> digits;
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
-  text.append(digits.data(), end.ptr);
-}
-
 std::string request_head(const HttpCall& call) {
   constexpr size_t kFixedParts = 96;
   std::string head;
@@ -158,7 +151,7 @@ std::string request_head(const HttpCall& call) {
   head.append("\r\n").append(call.header_lines).append(call.more_header_lines);
   if (!call.streams && (!call.body.empty() || (call.method != "GET" && call.method != "HEAD"))) {
     head.append("Content-Length: ");
-    append_length(head, call.body.size());
+    append_number(head, call.body.size());
     head.append("\r\n");
   }
   head.append("\r\n");
@@ -561,64 +554,10 @@ void HttpClientOverEpoll::sweep() {
   }
 }
 
-bool is_host_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-         c == '-' || c == '_';
-}
-bool is_ipv6_char(char c) {
-  return (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F') || (c >= '0' && c <= '9') || c == ':' ||
-         c == '.';
-}
-
 }  // namespace
 
 std::unique_ptr<HttpClient> HttpClient::create(Loop& loop) {
   return std::make_unique<HttpClientOverEpoll>(loop);
-}
-
-std::string HttpAddress::to_string() const { return address_text(host, port); }
-
-Result<HttpAddress> parse_http_address(std::string_view text) {
-  const Error error{ErrorCode::kInvalidArgument,
-                    "not an address of the form http://host:port: \"" + std::string(text) + "\""};
-  constexpr std::string_view kScheme = "http://";
-  const bool has_scheme = text.starts_with(kScheme);
-  if (has_scheme) {
-    text.remove_prefix(kScheme.size());
-  }
-  HttpAddress address;
-  if (text.starts_with('[')) {
-    const size_t end = std::min(text.find(']'), text.size() - 1);
-    address.host = text.substr(1, end - 1);
-    text.remove_prefix(end + 1);
-    if (address.host.find(':') == std::string::npos ||
-        !std::ranges::all_of(address.host, is_ipv6_char)) {
-      return error;
-    }
-  } else {
-    const size_t end = std::min(text.find(':'), text.size());
-    address.host = text.substr(0, end);
-    text.remove_prefix(end);
-    if (address.host.empty() || !std::ranges::all_of(address.host, is_host_char)) {
-      return error;
-    }
-  }
-  if (text.empty()) {
-    return has_scheme ? Result<HttpAddress>(address) : Result<HttpAddress>(error);
-  }
-  const std::string_view digits = text.substr(1);
-  uint32_t port = 0;
-  for (const char c : digits) {
-    if (c < '0' || c > '9' || port > 65535) {
-      return error;
-    }
-    port = port * 10 + static_cast<uint32_t>(c - '0');
-  }
-  if (text.front() != ':' || digits.empty() || port > 65535) {
-    return error;
-  }
-  address.port = static_cast<uint16_t>(port);
-  return address;
 }
 
 }  // namespace pdjob::net

@@ -12,23 +12,13 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
+#include "net/http/http_address.h"
 #include "net/http/http_parser.h"
 #include "net/loop/loop.h"
 
 namespace pdjob::net {
 
 using CallId = StrongId<struct CallTag, uint64_t>;
-
-struct HttpAddress {
-  // A name or an address, IPv4 or IPv6. Names are resolved at first use.
-  std::string host;
-  uint16_t port = 80;
-  std::string to_string() const;  // "host:port", "[::1]:port"
-  friend auto operator<=>(const HttpAddress&, const HttpAddress&) = default;
-};
-// Accepts "http://host:port" or "host:port", without a path. Port 0 is for listening: any free
-// port.
-Result<HttpAddress> parse_http_address(std::string_view text);
 
 struct HttpReplyHead {
   int status = 0;
@@ -48,7 +38,7 @@ class HttpCallHandler {
   // kUnavailable: connecting failed, or the connection broke. kTimeout. kCorrupt: the reply is not
   // HTTP.
   virtual void on_error(CallId id, const Error& error) = 0;
-  // Of a call whose body streams: the head is sent, and no byte of the body waits.
+  // For a call whose body streams: the head is sent, and no byte of the body waits.
   virtual void on_writable(CallId /*id*/) {}
 
  protected:

@@ -25,8 +25,6 @@ constexpr size_t kHeldBytes = 16 * limits::kKiB;
 constexpr size_t kInputHeldMax = limits::kHttpHeadBytesMax;
 // Buffer bytes that a connection keeps after its request.
 constexpr size_t kTextKeptMax = 16 * limits::kKiB;
-// Retry-After for a client that was refused for lack of memory.
-constexpr uint32_t kMemoryRetrySeconds = 1;
 // Receives on one connection before others get their turn.
 constexpr int kReceivesPerTurn = 16;
 // Reserved for a body that is only announced; the buffer grows as it arrives.
@@ -35,13 +33,11 @@ constexpr size_t kBodyReserveMax = 256 * limits::kKiB;
 }  // namespace
 
 HttpConnection::HttpConnection(Owner& owner, std::unique_ptr<Stream> stream)
-    : owner_(owner), stream_(std::move(stream)) {
+    : owner_(owner),
+      stream_(std::move(stream)),
+      input_(owner.held_bytes()),
+      body_(owner.held_bytes()) {
   wait(owner_.options().idle_timeout);
-}
-
-HttpConnection::~HttpConnection() {
-  release_body();
-  owner_.held_bytes().give_back(0, input_counted_);
 }
 
 bool HttpConnection::watch() { return stream_->watch(*this).has_value(); }
@@ -67,11 +63,6 @@ void HttpConnection::ask_attention() {
   }
 }
 
-void HttpConnection::attend() {
-  attention_asked_ = false;
-  go_on();
-}
-
 void HttpConnection::go_on() {
   if (phase_ == Phase::kClosed) {
     return;
@@ -90,11 +81,7 @@ void HttpConnection::go_on() {
   if (phase_ == Phase::kHead) {
     queue_.shrink();
   }
-  if (unparsed().empty()) {
-    input_at_ = 0;
-    free_text(input_, kTextKeptMax);
-  }
-  count_input();
+  input_.shrink();
   if (broken_ || (input_ended_ && (phase_ != Phase::kHead || queue_.empty()))) {
     client_gone();
   } else if (phase_ == Phase::kHead && close_after_reply_ && queue_.empty()) {
@@ -145,7 +132,7 @@ void HttpConnection::wait(Duration timeout) { deadline_ = owner_.loop().now() + 
 // Pipelined requests are read during a reply or behind a slow reader, up to a limit.
 bool HttpConnection::may_receive() const {
   const bool busy = phase_ == Phase::kReply || phase_ == Phase::kUnpack || queue_.blocked();
-  const bool enough = unparsed().size() >= kInputHeldMax || owner_.held_bytes().full();
+  const bool enough = input_.bytes().size() >= kInputHeldMax || owner_.held_bytes().full();
   return phase_ != Phase::kClosed && !(busy && enough) &&
          !(phase_ == Phase::kStream && body_paused_);
 }
@@ -190,53 +177,19 @@ void HttpConnection::take(std::string_view bytes) {
   if (discards_input()) {
     return;
   }
-  input_.erase(0, std::exchange(input_at_, 0));
   if (phase_ == Phase::kHead) {
-    if (const auto refusal = refusal_to_hold(input_.size(), bytes.size())) {
-      refuse(*refusal);
-      return;
+    if (const auto refusal = input_.refusal_to_add(bytes.size())) {
+      return refuse(*refusal);
     }
   }
-  input_.append(bytes);
-  count_input();
+  input_.add(bytes);
   take_requests();
-}
-
-std::optional<HttpRefusal> HttpConnection::refusal_to_hold(size_t own, size_t more) const {
-  const bool of_body = phase_ == Phase::kBody || phase_ == Phase::kUnpack;
-  const HeldBytes::Account account = of_body ? body_account_ : 0;
-  switch (owner_.held_bytes().ask(account, own, more)) {
-    case HeldBytes::Verdict::kFits:
-      return std::nullopt;
-    case HeldBytes::Verdict::kTotalIsFull:
-      return HttpRefusal{503, "too many bytes of requests are in memory: try again",
-                         kMemoryRetrySeconds};
-    case HeldBytes::Verdict::kAccountIsFull:
-      return HttpRefusal{429, "too many bytes of this tenant's requests are in memory",
-                         kMemoryRetrySeconds};
-  }
-  return std::nullopt;
-}
-
-void HttpConnection::hold_body(size_t more) {
-  body_held_ += more;
-  owner_.held_bytes().take(body_account_, more);
-}
-
-void HttpConnection::release_body() {
-  owner_.held_bytes().give_back(body_account_, std::exchange(body_held_, 0));
-}
-
-void HttpConnection::count_input() {
-  HeldBytes& held = owner_.held_bytes();
-  held.give_back(0, std::exchange(input_counted_, input_.size()));
-  held.take(0, input_counted_);
 }
 
 void HttpConnection::take_requests() {
   while (phase_ == Phase::kHead && !close_after_reply_) {
     // The only deadline bounds the next request, or the client that does not read the last reply.
-    if (!unparsed().empty()) {
+    if (!input_.bytes().empty()) {
       flush();
     }
     if (broken_ || queue_.blocked() || !start_request()) {
@@ -247,30 +200,17 @@ void HttpConnection::take_requests() {
 
 // Returns false if the bytes at hand allow no further step.
 bool HttpConnection::start_request() {
-  while (unparsed().starts_with("\r\n")) {  // RFC 9112 2.2 asks for this leniency.
-    input_at_ += 2;
-    finder_.reset();
-  }
-  if (unparsed().empty()) {
+  if (!input_.head_begun()) {
     return false;
   }
   if (!std::exchange(request_started_, true)) {
     wait(owner_.options().request_timeout);
   }
-  const size_t head_bytes = finder_.find(unparsed());
-  if (finder_.refusal()) {
-    refuse(*finder_.refusal());
-    return false;
-  }
-  if (head_bytes == 0) {
-    return false;
-  }
   cors_.clear();
-  head_text_.assign(unparsed().substr(0, head_bytes));
-  input_at_ += head_bytes;
-  finder_.reset();
-  if (const auto refusal = parse_request_head(head_text_, head_)) {
-    refuse(*refusal);
+  if (!input_.take_head(head_)) {
+    if (input_.refusal()) {
+      refuse(*input_.refusal());
+    }
     return false;
   }
   take_head();
@@ -282,9 +222,7 @@ bool HttpConnection::start_request() {
   if (phase_ != Phase::kBody && phase_ != Phase::kStream) {
     return false;  // It closes after its reply.
   }
-  const size_t taken = phase_ == Phase::kBody ? take_body(unparsed()) : take_stream(unparsed());
-  // A refused request has dropped the input.
-  input_at_ = std::min(input_at_ + taken, input_.size());
+  input_.take(phase_ == Phase::kBody ? take_body(input_.bytes()) : take_stream(input_.bytes()));
   return true;
 }
 
@@ -298,7 +236,7 @@ void HttpConnection::take_head() {
   request_.account = 0;
   request_.streams = false;
   request_.body_bytes_max = owner_.options().body_bytes_max;
-  body_left_ = head_.content_length;
+  body_.begin(head_);
 }
 
 std::optional<EarlyReply> HttpConnection::answer_to_head() {
@@ -311,69 +249,30 @@ std::optional<EarlyReply> HttpConnection::answer_to_head() {
   return owner_.on_head(request_);
 }
 
-// Decodes no body that streams. The handler never learns of a coding. Returns false if the request
-// is refused.
-bool HttpConnection::take_coding() {
-  const auto packing =
-      head_.framing == BodyFraming::kNone ? Packing::kNone : body_packing(request_.headers);
-  if (!packing || (request_.streams && packing != Packing::kNone)) {
-    refuse({.status = 415,
-            .reason = request_.streams ? "a body without Content-Encoding is wanted here"
-                                       : "Content-Encoding must be gzip, zstd or identity",
-            .accept_encoding = request_.streams ? "identity" : kBodyCodings});
-    return false;
-  }
-  packing_ = *packing;
-  std::erase_if(request_.headers, [](const HttpHeader& header) {
-    return equal_ignoring_case(header.name, "content-encoding");
-  });
-  return true;
-}
-
 // Returns false if the request is refused.
 bool HttpConnection::await_body() {
-  if (body_left_ > request_.body_bytes_max) {
-    refuse({413, "the request body is too large"});
-    return false;
-  }
-  request_.streams = request_.streams && (head_.framing == BodyFraming::kChunked || body_left_ > 0);
-  if (!take_coding()) {
-    return false;
-  }
-  if (request_.streams) {
-    start_stream();
-    return true;
-  }
-  phase_ = Phase::kBody;
-  body_account_ = request_.account;
-  // An early check, not a reservation: others may take the room while the body arrives.
-  if (const auto refusal = refusal_to_hold(0, static_cast<size_t>(body_left_))) {
+  const bool has_body = head_.framing != BodyFraming::kNone;
+  request_.streams = request_.streams && has_body;
+  if (const auto refusal = body_.admit(request_)) {
     refuse(*refusal);
     return false;
   }
-  chunks_ = {};
-  if (head_.framing != BodyFraming::kNone) {
-    request_.body.reserve(std::min<size_t>(body_left_, kBodyReserveMax) + HttpRequest::kBodySlack);
-    if (head_.expects_continue && unparsed().empty()) {
-      send({"HTTP/1.1 100 Continue\r\n\r\n"});
-    }
-  }
-  return true;
-}
-
-void HttpConnection::start_stream() {
-  chunks_ = {};
-  streamed_ = 0;
-  body_paused_ = false;
-  phase_ = Phase::kStream;
-  request_started_ = false;
-  close_after_reply_ = draining_ || !head_.keep_alive;
-  stream_ends_ = owner_.loop().now() + owner_.options().stream_timeout;
-  wait_for_stream();
-  if (head_.expects_continue && unparsed().empty()) {
+  if (has_body && head_.expects_continue && input_.bytes().empty()) {
     send({"HTTP/1.1 100 Continue\r\n\r\n"});
   }
-  owner_.on_request(*this, request_);
+  if (request_.streams) {
+    body_paused_ = false;
+    stream_ends_ = owner_.loop().now() + owner_.options().stream_timeout;
+    wait_for_stream();
+    hand_over(Phase::kStream);
+    return true;
+  }
+  phase_ = Phase::kBody;
+  if (has_body) {
+    request_.body.reserve(std::min<size_t>(head_.content_length, kBodyReserveMax) +
+                          HttpRequest::kBodySlack);
+  }
+  return true;
 }
 
 void HttpConnection::wait_for_stream() {
@@ -396,175 +295,111 @@ void HttpConnection::resume_body() {
   }
 }
 
-// The same as take_body(), for a body that the handler gets as it comes. Its end comes before the
-// handler's reply to it, so the phase changes first.
+// The end of a body that streams comes before the handler's reply to it, so the phase changes
+// first.
 size_t HttpConnection::take_stream(std::string_view bytes) {
-  std::string_view payload;
-  size_t taken = 0;
-  bool complete = true;
-  if (head_.framing == BodyFraming::kLength) {
-    taken = static_cast<size_t>(std::min<uint64_t>(body_left_, bytes.size()));
-    payload = bytes.substr(0, taken);
-    body_left_ -= taken;
-    complete = body_left_ == 0;
-  } else if (head_.framing == BodyFraming::kChunked) {
-    request_.body.clear();
-    taken = chunks_.decode(bytes, request_.body);
-    payload = request_.body;
-    complete = chunks_.done();
-  }
-  streamed_ += payload.size();
-  if (chunks_.failed() || streamed_ > request_.body_bytes_max) {
+  request_.body.clear();
+  const BodyIntake::Piece piece = body_.pass(bytes, request_.body);
+  if (body_.refusal()) {
     broken_ = true;  // The handler learns that the client is gone.
     ask_attention();
-    return taken;
+    return piece.taken;
   }
-  if (complete) {
+  if (body_.whole()) {
     phase_ = Phase::kReply;
     deadline_ = kNever;
   } else {
     wait_for_stream();
   }
-  if (complete || !payload.empty()) {
-    owner_.on_body(*this, payload, complete ? BodyPart::kLast : BodyPart::kMoreComes);
+  if (body_.whole() || !piece.payload.empty()) {
+    owner_.on_body(*this, piece.payload, body_.whole() ? BodyPart::kLast : BodyPart::kMoreComes);
   }
-  return taken;
+  return piece.taken;
 }
 
 // Returns how many of `bytes` belonged to the body.
 size_t HttpConnection::take_body(std::string_view bytes) {
-  size_t taken = 0;
-  bool complete = true;
   if (skips_body_) {
-    taken = static_cast<size_t>(std::min<uint64_t>(body_left_, bytes.size()));
-    body_left_ -= taken;
-    if (body_left_ == 0) {
+    const size_t taken = body_.pass(bytes, request_.body).taken;
+    if (body_.whole()) {
       finish_skipping();
     }
     return taken;
   }
-  if (head_.framing == BodyFraming::kLength) {
-    taken = static_cast<size_t>(std::min<uint64_t>(body_left_, bytes.size()));
-    if (const auto refusal = refusal_to_hold(body_held_, taken)) {
-      refuse(*refusal);
-      return taken;
-    }
-    hold_body(taken);
-    request_.body.append(bytes.substr(0, taken));
-    body_left_ -= taken;
-    complete = body_left_ == 0;
-  } else if (head_.framing == BodyFraming::kChunked) {
-    const size_t before = request_.body.size();
-    taken = chunks_.decode(bytes, request_.body);
-    const size_t payload = request_.body.size() - before;
-    if (const auto refusal = refusal_to_hold(body_held_, payload)) {
-      refuse(*refusal);
-      return taken;
-    }
-    hold_body(payload);
-    complete = chunks_.done();
-    if (chunks_.failed()) {
-      refuse({400, "malformed chunked body"});
-      return taken;
-    }
-    if (request_.body.size() > request_.body_bytes_max) {
-      refuse({413, "the request body is too large"});
-      return taken;
-    }
-  }
-  if (complete && packing_ != Packing::kNone && !request_.body.empty()) {
-    unpacker_.emplace(packing_, std::exchange(request_.body, std::string()));
+  const size_t taken = body_.take(bytes, request_.body);
+  if (body_.refusal()) {
+    refuse(*body_.refusal());
+  } else if (body_.whole() && body_.packed()) {
     phase_ = Phase::kUnpack;
     unpack();
-  } else if (complete) {
+  } else if (body_.whole()) {
     finish_request();
   }
   return taken;
 }
 
-// One slice; the next one comes in a later turn. The packed bytes count until all are unpacked.
+// One slice; the next one comes in a later turn.
 void HttpConnection::unpack() {
-  const size_t before = request_.body.size();
-  const Result<bool> whole = unpacker_->step(request_.body);
-  if (!whole && whole.error().code == ErrorCode::kCorrupt) {
-    return refuse({400, "the body is not what its Content-Encoding says"});
+  if (body_.unpack(request_.body)) {
+    finish_request();
+  } else if (body_.refusal()) {
+    refuse(*body_.refusal());
+  } else {
+    ask_attention();
   }
-  if (!whole || request_.body.size() > request_.body_bytes_max) {
-    return refuse({413, "the request body is too large once it is unpacked"});
-  }
-  const size_t grown = request_.body.size() - before;
-  if (const auto refusal = refusal_to_hold(body_held_, grown)) {
-    return refuse(*refusal);
-  }
-  hold_body(grown);
-  if (!*whole) {
-    return ask_attention();
-  }
-  const size_t packed = unpacker_->packed_bytes();
-  unpacker_.reset();
-  body_held_ -= packed;
-  owner_.held_bytes().give_back(body_account_, packed);
-  request_.body.reserve(request_.body.size() + HttpRequest::kBodySlack);
-  finish_request();
 }
 
 void HttpConnection::finish_request() {
-  // Some programs write it before their JSON (RFC 8259, 8.1).
-  if (constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-      request_.body.starts_with(kByteOrderMark)) {
-    request_.body.erase(0, kByteOrderMark.size());
-  }
-  phase_ = Phase::kReply;
   if (!queue_.blocked()) {  // A "100 Continue" may block it.
     deadline_ = kNever;
   }
-  request_started_ = false;
+  hand_over(Phase::kReply);
+}
+
+void HttpConnection::hand_over(Phase phase) {
+  phase_ = phase;
   close_after_reply_ = draining_ || !head_.keep_alive;
   owner_.on_request(*this, request_);
 }
 
 void HttpConnection::finish_skipping() {
   skips_body_ = false;
+  await_request();
+  ask_attention();
+}
+
+void HttpConnection::await_request() {
   phase_ = Phase::kHead;
   request_started_ = false;
+  free_text(request_.body, kTextKeptMax);
+  body_.release();
   wait(owner_.options().idle_timeout);
-  ask_attention();
 }
 
 void HttpConnection::answer_early(const EarlyReply& reply) {
   // A client that waits for "100 Continue" need not send its body (RFC 9110, 10.1.1). The start of
   // the next request is then unknown.
-  const bool may_never_come = head_.expects_continue && body_left_ > 0 && unparsed().empty();
+  const bool may_never_come =
+      head_.expects_continue && head_.content_length > 0 && input_.bytes().empty();
   skips_body_ = head_.framing != BodyFraming::kChunked && !may_never_come &&
-                body_left_ <= limits::kHttpDroppedBodyBytesMax;
+                head_.content_length <= limits::kHttpDroppedBodyBytesMax;
   close_after_reply_ = draining_ || !head_.keep_alive || !skips_body_;
   send_whole(reply.status, reply.body.empty() ? "" : "application/json", reply.body, reply.headers);
   phase_ = Phase::kBody;
   if (!skips_body_) {
-    input_.clear();
-    input_at_ = 0;
+    input_.drop();
     finish_skipping();
   }
 }
 
 // Refuses a request before it is an exchange: its handler is not called.
 void HttpConnection::refuse(const HttpRefusal& refusal) {
-  phase_ = Phase::kHead;
-  request_started_ = false;
+  await_request();
   close_after_reply_ = true;
-  input_.clear();
-  input_at_ = 0;
-  unpacker_.reset();
-  free_text(request_.body, kTextKeptMax);
-  release_body();
-  wait(owner_.options().idle_timeout);
+  input_.drop();
   head_.is_http_1_0 = false;
-  const std::string body = refusal_body(refusal);
-  start_head(refusal.status, "application/json", refusal_headers(refusal));
-  reply_head_.append("Content-Length: ");
-  append_number(reply_head_, body.size());
-  reply_head_.append("\r\n\r\n");
-  send({reply_head_, body});
+  request_.is_head = false;
+  send_whole(refusal.status, "application/json", refusal_body(refusal), refusal_headers(refusal));
   ask_attention();
 }
 
@@ -729,13 +564,10 @@ void HttpConnection::on_flushed() {
 }
 
 void HttpConnection::end_reply() {
-  phase_ = Phase::kHead;
+  await_request();
   form_ = ReplyForm::kNone;
-  free_text(request_.body, kTextKeptMax);
-  release_body();
-  wait(owner_.options().idle_timeout);
   owner_.on_reply_ended(*this);
-  if (close_after_reply_ || input_waits_ || input_ended_ || !unparsed().empty()) {
+  if (close_after_reply_ || input_waits_ || input_ended_ || !input_.bytes().empty()) {
     ask_attention();
   }
 }
@@ -756,8 +588,7 @@ void HttpConnection::linger() {
 
 void HttpConnection::close() {
   phase_ = Phase::kClosed;
-  unpacker_.reset();
-  release_body();
+  body_.release();
   stream_.reset();
   ask_attention();
 }

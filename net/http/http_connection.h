@@ -18,12 +18,11 @@
 #include <utility>
 #include <vector>
 
-#include "common/packing/unpacker.h"
 #include "common/time.h"
-#include "net/http/body_unpacker.h"
 #include "net/http/held_bytes.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_server.h"
+#include "net/http/request_intake.h"
 #include "net/loop/loop.h"
 #include "net/loop/socket.h"
 
@@ -35,8 +34,7 @@ class HttpConnection final : public FdHandler {
 
   class Owner {
    public:
-    // These five may run a handler's code, so reply(), write() and similar functions never call
-    // them.
+    // These five may run a handler's code. reply(), write() and similar functions never call them.
     virtual std::optional<EarlyReply> on_head(HttpRequest& request) = 0;
     virtual void on_request(HttpConnection& connection, HttpRequest& request) = 0;
     virtual void on_body(HttpConnection& connection, std::string_view bytes, BodyPart part) = 0;
@@ -59,7 +57,7 @@ class HttpConnection final : public FdHandler {
   };
 
   HttpConnection(Owner& owner, std::unique_ptr<Stream> stream);
-  ~HttpConnection();
+  ~HttpConnection() = default;
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
 
@@ -67,7 +65,10 @@ class HttpConnection final : public FdHandler {
   bool watch();
   void on_ready(uint32_t epoll_events) override;
   // The call that attend_soon() asked for.
-  void attend();
+  void attend() {
+    attention_asked_ = false;
+    go_on();
+  }
   // Ends an exchange or a connection that took too long.
   void check_deadline(Instant now);
   // Closes after the current exchange, or now if there is none.
@@ -94,8 +95,8 @@ class HttpConnection final : public FdHandler {
   void resume_body();
   bool is_http_1_0() const { return head_.is_http_1_0; }
   size_t bytes_queued() const { return queue_.size(); }
-  void hold_more(size_t bytes) { hold_body(bytes); }
-  void body_freed() { release_body(); }
+  void hold_more(size_t bytes) { body_.hold(bytes); }
+  void body_freed() { body_.release(); }
 
  private:
   enum class Phase {
@@ -118,26 +119,19 @@ class HttpConnection final : public FdHandler {
   bool start_request();
   void take_head();
   std::optional<EarlyReply> answer_to_head();
-  bool take_coding();
   bool await_body();
-  void start_stream();
   size_t take_body(std::string_view bytes);
   size_t take_stream(std::string_view bytes);
   void wait_for_stream();
   void unpack();
   void finish_request();
   void finish_skipping();
+  void hand_over(Phase phase);
+  void await_request();
   void refuse(const HttpRefusal& refusal);
   // The request ends here: the handler has answered its head.
   void answer_early(const EarlyReply& reply);
-  // Empty if a body of `own` bytes may grow by `more`.
-  std::optional<HttpRefusal> refusal_to_hold(size_t own, size_t more) const;
-  void hold_body(size_t more);
-  void release_body();
-  // Updates the count of input_ after a change.
-  void count_input();
   bool may_receive() const;
-  std::string_view unparsed() const { return std::string_view(input_).substr(input_at_); }
   bool discards_input() const;
 
   void begin_reply();
@@ -163,31 +157,18 @@ class HttpConnection final : public FdHandler {
   Instant deadline_ = kNever;
   bool attention_asked_ = false;
 
-  // Received but not yet parsed: a partial head, pipelined requests.
-  std::string input_;
-  size_t input_at_ = 0;
+  HeadIntake input_;
   bool input_waits_ = false;  // The socket may hold bytes that we have not read yet.
   bool input_ended_ = false;
   bool request_started_ = false;
-  HeadFinder finder_;
-  std::string head_text_;  // head_ and request_ point into it.
-  RequestHead head_;
+  RequestHead head_;  // It and request_ point into input_.
   HttpRequest request_;
-  std::string path_;  // Of the request, if it is not as in head_text_.
+  std::string path_;  // The request's path, if its head has another text.
   std::string cors_;  // Lines of its reply.
-  Packing packing_ = Packing::kNone;
-  std::optional<BodyUnpacker> unpacker_;
-  ChunkDecoder chunks_;
-  uint64_t body_left_ = 0;
+  BodyIntake body_;
   bool skips_body_ = false;   // Its request is already answered.
   bool body_paused_ = false;  // kStream.
-  Instant stream_ends_{};     // The same: when it has taken too long.
-  uint64_t streamed_ = 0;     // The same: bytes so far.
-
-  // Bytes of this connection counted in HeldBytes.
-  size_t input_counted_ = 0;
-  size_t body_held_ = 0;
-  HeldBytes::Account body_account_ = 0;
+  Instant stream_ends_{};     // When such a body has taken too long.
 
   SendQueue queue_;
   ReplyForm form_ = ReplyForm::kNone;

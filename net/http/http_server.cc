@@ -21,6 +21,8 @@ constexpr Duration kSweepIntervalMax = std::chrono::seconds(1);
 constexpr Duration kSweepIntervalMin = std::chrono::milliseconds(10);
 // Waiting connections that are looked at to find one to close.
 constexpr int kLooksMax = 64;
+// Reads from a connection that is refused.
+constexpr int kRefusedReadsMax = 16;
 
 constexpr std::string_view kTooManyConnections =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: "
@@ -42,22 +44,42 @@ class HttpServerOverEpoll final : public HttpServer,
   uint16_t port() const override { return port_; }
   uint16_t own_port() const override { return own_port_; }
   void reply(ExchangeId id, int status, std::string_view content_type, std::string_view body,
-             const HttpConnection::Headers& headers) override;
+             const HttpConnection::Headers& headers) override {
+    pass_on(id, &HttpConnection::reply, status, content_type, body, headers);
+  }
   void begin(ExchangeId id, int status, std::string_view content_type,
-             const HttpConnection::Headers& headers) override;
-  void write(ExchangeId id, std::string_view bytes, std::string_view extension) override;
-  void end(ExchangeId id) override;
-  void begin_raw(ExchangeId id, std::string_view head) override;
-  void write_raw(ExchangeId id, std::string_view bytes) override;
-  void end_raw(ExchangeId id, bool keep_alive) override;
-  void abort(ExchangeId id) override;
-  void pause_body(ExchangeId id) override;
-  void resume_body(ExchangeId id) override;
-  void hold_more(ExchangeId id, size_t bytes) override;
-  void body_freed(ExchangeId id) override;
+             const HttpConnection::Headers& headers) override {
+    pass_on(id, &HttpConnection::begin, status, content_type, headers);
+  }
+  void write(ExchangeId id, std::string_view bytes, std::string_view extension) override {
+    pass_on(id, &HttpConnection::write, bytes, extension);
+  }
+  void end(ExchangeId id) override { pass_on(id, &HttpConnection::end); }
+  void begin_raw(ExchangeId id, std::string_view head) override {
+    pass_on(id, &HttpConnection::begin_raw, head);
+  }
+  void write_raw(ExchangeId id, std::string_view bytes) override {
+    pass_on(id, &HttpConnection::write_raw, bytes);
+  }
+  void end_raw(ExchangeId id, bool keep_alive) override {
+    pass_on(id, &HttpConnection::end_raw, keep_alive);
+  }
+  void abort(ExchangeId id) override { pass_on(id, &HttpConnection::abort); }
+  void pause_body(ExchangeId id) override { pass_on(id, &HttpConnection::pause_body); }
+  void resume_body(ExchangeId id) override { pass_on(id, &HttpConnection::resume_body); }
+  void hold_more(ExchangeId id, size_t bytes) override {
+    pass_on(id, &HttpConnection::hold_more, bytes);
+  }
+  void body_freed(ExchangeId id) override { pass_on(id, &HttpConnection::body_freed); }
   const HeldBytes& held() const override { return held_; }
-  bool is_http_1_0(ExchangeId id) const override;
-  size_t bytes_queued(ExchangeId id) const override;
+  bool is_http_1_0(ExchangeId id) const override {
+    const HttpConnection* connection = find(id);
+    return connection != nullptr && connection->is_http_1_0();
+  }
+  size_t bytes_queued(ExchangeId id) const override {
+    const HttpConnection* connection = find(id);
+    return connection == nullptr ? 0 : connection->bytes_queued();
+  }
   void start_accepting() override;
   void stop_accepting() override;
   size_t replies_alive() const override;
@@ -89,6 +111,13 @@ class HttpServerOverEpoll final : public HttpServer,
   HeldBytes& held_bytes() override { return held_; }
 
   HttpConnection* find(ExchangeId id) const;
+  // Ignores exchanges that have ended.
+  template <typename Function, typename... Arguments>
+  void pass_on(ExchangeId id, Function function, const Arguments&... arguments) {
+    if (HttpConnection* const connection = find(id)) {
+      (connection->*function)(arguments...);
+    }
+  }
   // As they arrived: the order of pointers differs from run to run.
   std::vector<HttpConnection*> in_order() const;
   void accept_from(Listener& listener);
@@ -180,7 +209,7 @@ void HttpServerOverEpoll::accept(std::unique_ptr<Stream> stream) {
   if (clients_.size() >= options_.connections_max && !make_room()) {
     // Reads what has arrived of its request. Otherwise closing would reset the connection, and the
     // reply would be lost.
-    while (stream->read(buffer_) > 0) {
+    for (int reads = 0; reads < kRefusedReadsMax && stream->read(buffer_) > 0; ++reads) {
     }
     stream->write(std::array{kTooManyConnections});
     stream->finish_writing();
@@ -316,90 +345,6 @@ void HttpServerOverEpoll::on_reply_ended(HttpConnection& connection) {
 HttpConnection* HttpServerOverEpoll::find(ExchangeId id) const {
   const auto found = exchanges_.find(id);
   return found == exchanges_.end() ? nullptr : found->second;
-}
-
-void HttpServerOverEpoll::reply(ExchangeId id, int status, std::string_view content_type,
-                                std::string_view body, const HttpConnection::Headers& headers) {
-  if (HttpConnection* connection = find(id)) {
-    connection->reply(status, content_type, body, headers);
-  }
-}
-
-void HttpServerOverEpoll::begin(ExchangeId id, int status, std::string_view content_type,
-                                const HttpConnection::Headers& headers) {
-  if (HttpConnection* connection = find(id)) {
-    connection->begin(status, content_type, headers);
-  }
-}
-
-void HttpServerOverEpoll::write(ExchangeId id, std::string_view bytes, std::string_view extension) {
-  if (HttpConnection* connection = find(id)) {
-    connection->write(bytes, extension);
-  }
-}
-
-void HttpServerOverEpoll::end(ExchangeId id) {
-  if (HttpConnection* connection = find(id)) {
-    connection->end();
-  }
-}
-
-void HttpServerOverEpoll::begin_raw(ExchangeId id, std::string_view head) {
-  if (HttpConnection* connection = find(id)) {
-    connection->begin_raw(head);
-  }
-}
-
-void HttpServerOverEpoll::write_raw(ExchangeId id, std::string_view bytes) {
-  if (HttpConnection* connection = find(id)) {
-    connection->write_raw(bytes);
-  }
-}
-
-void HttpServerOverEpoll::end_raw(ExchangeId id, bool keep_alive) {
-  if (HttpConnection* connection = find(id)) {
-    connection->end_raw(keep_alive);
-  }
-}
-
-void HttpServerOverEpoll::abort(ExchangeId id) {
-  if (HttpConnection* connection = find(id)) {
-    connection->abort();
-  }
-}
-
-void HttpServerOverEpoll::pause_body(ExchangeId id) {
-  if (HttpConnection* connection = find(id)) {
-    connection->pause_body();
-  }
-}
-
-void HttpServerOverEpoll::resume_body(ExchangeId id) {
-  if (HttpConnection* connection = find(id)) {
-    connection->resume_body();
-  }
-}
-
-void HttpServerOverEpoll::hold_more(ExchangeId id, size_t bytes) {
-  if (HttpConnection* connection = find(id)) {
-    connection->hold_more(bytes);
-  }
-}
-
-void HttpServerOverEpoll::body_freed(ExchangeId id) {
-  if (HttpConnection* connection = find(id)) {
-    connection->body_freed();
-  }
-}
-
-bool HttpServerOverEpoll::is_http_1_0(ExchangeId id) const {
-  const HttpConnection* connection = find(id);
-  return connection != nullptr && connection->is_http_1_0();
-}
-
-size_t HttpServerOverEpoll::bytes_queued(ExchangeId id) const {
-  const HttpConnection* connection = find(id);
-  return connection == nullptr ? 0 : connection->bytes_queued();
 }
 
 }  // namespace

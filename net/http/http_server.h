@@ -3,7 +3,10 @@
 // pipelined requests are answered in order. With TLS, clients speak HTTPS and nothing else.
 //
 // An ExchangeId names a request. Writing to the id of an ended exchange does nothing, so a late
-// token of a helper thread cannot reach the wrong client. Loop-bound.
+// token of a helper thread cannot reach the wrong client.
+//
+// No function with an ExchangeId ever calls the handler. If a write finds that the client has left,
+// the handler learns it at the end of the turn; until then the id stays valid. Loop-bound.
 #pragma once
 
 #include <cstdint>

@@ -126,10 +126,10 @@ void AsyncApi::deny(net::ExchangeId client, const net::EarlyReply& denial) {
 
 std::optional<std::string> AsyncApi::tenant_of(net::ExchangeId client,
                                                const net::HttpRequest& request) {
-  const Admission& admission = relay_.admission();
+  const Admission& admission = relay_.reception().admission();
   const auto known = admission.identify(request.header("authorization"));
   if (const auto* denial = std::get_if<Admission::Denial>(&known)) {
-    deny(client, relay_.denied(*denial));
+    deny(client, relay_.reception().denied(*denial));
     return std::nullopt;
   }
   return admission.open_to_all() ? std::string()
@@ -181,7 +181,8 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
                         {{"Retry-After", "1"}});
     return;
   }
-  if (const auto denial = relay_.charge(relay_.tenant_of(request), scanned)) {
+  Reception& reception = relay_.reception();
+  if (const auto denial = reception.charge(reception.tenant_of(request), scanned.tokens())) {
     requests_.end(row.id);
     deny(client, *denial);
     return;
@@ -284,7 +285,7 @@ void AsyncApi::start(const std::string& id, const std::optional<AsyncRow>& row) 
   std::optional<RequestBody> body;
   std::optional<AsyncRequests::Stored> stored;
   if (row) {
-    tenant = relay_.admission().find(row->tenant);
+    tenant = relay_.reception().admission().find(row->tenant);
     auto scanned = RequestBody::scan(row->body);
     if (auto* valid = std::get_if<RequestBody>(&scanned)) {
       body = std::move(*valid);

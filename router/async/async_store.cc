@@ -11,7 +11,7 @@ int64_t oldest_kept(const net::Loop& loop, Duration ttl) {
 }
 
 AsyncStore::AsyncStore(net::Loop& loop, std::unique_ptr<AsyncDatabase> database)
-    : loop_(loop), database_(std::move(database)), disk_(loop.make_helper("async-store")) {}
+    : answers_(loop), database_(std::move(database)), disk_(loop.make_helper("async-store")) {}
 
 void AsyncStore::run(Command command, size_t bytes) {
   bytes_waiting_ += bytes;
@@ -20,11 +20,7 @@ void AsyncStore::run(Command command, size_t bytes) {
     command = nullptr;  // Frees the body: it no longer counts below.
     bytes_waiting_ -= bytes;
     if (then) {
-      loop_.post([alive = std::weak_ptr(alive_), then = std::move(then)] {
-        if (!alive.expired()) {
-          then();
-        }
-      });
+      answers_.post(std::move(then));
     }
   });
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "common/os/tied_posts.h"
 #include "common/time.h"
 #include "net/loop/loop.h"
 #include "router/async/async_database.h"
@@ -40,8 +41,7 @@ class AsyncStore {
   bool full() const;
 
  private:
-  net::Loop& loop_;
-  const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+  TiedPosts<net::Loop> answers_;
   const std::unique_ptr<AsyncDatabase> database_;
   std::atomic<size_t> bytes_waiting_ = 0;
   const std::unique_ptr<net::Helper> disk_;

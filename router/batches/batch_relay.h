@@ -47,14 +47,13 @@ class BatchRelay final : public net::HttpCallHandler {
     bool body_paused = false;
     bool begun = false;  // The client has the reply's head.
   };
-  using Row = std::unordered_map<net::ExchangeId, Passing>::iterator;
 
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
   void on_body(net::CallId call, std::string_view raw) override;
   void on_end(net::CallId call) override;
   void on_error(net::CallId call, const Error& error) override;
   void on_writable(net::CallId call) override;
-  // Empty optional: the client has left.
+  // Null: the client has left.
   Passing* passing_of(net::CallId call);
   Passing take(net::CallId call);
   void forget(const std::string& tenant);

@@ -90,7 +90,7 @@ void CacheApi::route(RequestId id, net::HttpRequest& request, RequestBody body,
                      std::unique_ptr<ReplySink> sink) {
   const Wish wish = wish_of(request);
   const std::string_view authorization = request.header("authorization");
-  const Admission::Tenant tenant = relay_.tenant_of(request);
+  const Admission::Tenant tenant = relay_.reception().tenant_of(request);
   std::optional<RequestDigest> digest;
   if (wish.taken_part && !is_pinned(request)) {
     digest = request_digest(request.path, open_to_all_ ? authorization : "", body.text());
@@ -177,14 +177,14 @@ void CacheApi::take_vector(RequestId id, const Result<net::OutboundReply>& reply
 
 void CacheApi::answer(const Asked& asked, const ResponseCache::Found& found, CacheResult result) {
   const net::HttpRequest request = asked.request();
-  auto headers = relay_.admit_free(*asked.sink, asked.key.tenant);
+  auto headers = relay_.reception().admit_free(*asked.sink, asked.key.tenant);
   if (!headers) {
     return;
   }
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(found.age);
   relay_.metrics().cached(result);
   relay_.metrics().ended(Outcome::kOk, loop_.now() - asked.arrived);
-  headers->emplace_back(openai::header::kRequestId, relay_.request_id_of(request));
+  headers->emplace_back(openai::header::kRequestId, relay_.reception().request_id_of(request));
   headers->emplace_back(openai::header::kCache, to_string(result));
   headers->emplace_back("age", std::to_string(age.count()));
   asked.sink->reply(200, found.reply.content_type, found.reply.body, *headers);

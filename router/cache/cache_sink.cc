@@ -38,7 +38,7 @@ bool CacheSink::write(std::string_view raw) {
   if (copy_.has_last_event()) {
     keep_copy();
   }
-  return next_->write(raw);  // It may destroy this object.
+  return next_->write(raw);
 }
 
 void CacheSink::change_writer() {

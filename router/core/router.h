@@ -24,25 +24,7 @@
 //                                  otherwise aborted: a failed generation is never a clean 200
 //   any state -- client leaves --> legs cancelled, forgotten
 //
-// A request that kills workers must not be retried forever. If a launcher reports why workers were
-// lost (RouterConfig::hears_losses), each request notes the workers that it lost, in either leg.
-// Only two causes count: a hang, and a crash that broke the request's connection. The second such
-// loss ends the request with 422 (`request_kills_workers`), or cuts its stream. Two workers that a
-// hedged request lost at once are one loss: it may have had the same neighbour at both. The
-// launcher's report comes later than the end of a connection. The router waits for it only before a
-// third worker gets the request, or before the last attempt ends with 503, which asks for more.
-//
-// - After the first loss, the router retries at once.
-// - After the second, it waits for the report, at most kLossWordWait.
-// - It drops a loss "from outside" (a SIGKILL, a lost node).
-//
-// All requests that ran on a lost worker have the same loss. So a request with a loss is a
-// *suspect* and is tried alone. For at most kSuspectWaitMax, it avoids workers that stand still or
-// have another suspect. A suspect passes its trial on a worker when its leg ends, or kSuspectTrial
-// after its answer. If the worker is lost while another suspect is on trial there, the loss does
-// not count for one that has passed. Nobody is charged while another request was at all the same
-// lost workers: from then on, they are apart. Requests without a loss avoid workers that stand
-// still or have a suspect, while others are left.
+// blame.h has the rules for requests that kill workers.
 //
 // Admission may be closed, while weights change. Clients' requests then wait in the queue, without
 // queue_timeout, and those that run end by net::PauseMode: they finish, are aborted by their
@@ -54,251 +36,24 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "common/id.h"
-#include "common/limits.h"
 #include "common/random.h"
-#include "common/result.h"
-#include "common/time.h"
-#include "net/control/message.h"
-#include "openai/openai.h"
-#include "router/admission/fair_shares.h"
 #include "router/config/router_config.h"
-#include "router/core/bypass.h"
+#include "router/core/blame.h"
 #include "router/core/pair_suspicions.h"
 #include "router/core/prefill_pace.h"
+#include "router/core/request_queue.h"
 #include "router/core/retry_budget.h"
+#include "router/core/router_events.h"
 #include "router/core/verdict.h"
-#include "router/policies/pair_policy.h"
-#include "router/policies/worker_table.h"
 
 namespace pdjob::router {
-
-// One HTTP exchange with one worker for a request. `attempt` identifies late events of an earlier
-// attempt.
-struct LegId {
-  RequestId request;
-  uint32_t attempt = 0;
-  Stage stage = Stage::kPrefill;
-  friend auto operator<=>(const LegId&, const LegId&) = default;
-};
-
-inline constexpr Duration kForever = Duration::max();
-
-// The facts about a request that the core needs; the body stays in the shell.
-struct RequestFacts {
-  std::string model;  // Empty: any; a job with several models requires one.
-  // False: one decode worker does all of it. There is no KV (tokenize), or there are several
-  // prompts and only one can be handed over.
-  bool hands_over = true;
-  // There is nothing to decode, so a prefill worker does all of it. Implies hands_over = false.
-  bool prompt_only = false;
-  uint64_t prompt_tokens = 0;  // Estimates, for load only.
-  uint64_t output_tokens = 0;
-  std::vector<uint64_t> blocks;  // PromptFacts::blocks and PromptFacts::session.
-  uint64_t session = 0;
-  uint32_t tenant = 0;  // Tenants of one priority share the queue by weight.
-  uint32_t weight = 1;
-  uint32_t priority = 0;        // A higher priority is served first.
-  Duration timeout = kForever;  // The client's own. The shorter of it and request_timeout counts.
-  // Names of workers that must be used; empty: free choice. A pinned request is tried once.
-  std::string pin_prefill;
-  std::string pin_decode;
-  bool probes = false;  // The launcher's: its pins may name workers that are not proved yet.
-  bool pinned() const { return !pin_prefill.empty() || !pin_decode.empty(); }
-  PromptFacts prompt() const {
-    return {.tokens = prompt_tokens, .blocks = blocks, .session = session};
-  }
-  // Tokens of work for a worker of this stage that has none of the prompt in its cache.
-  uint64_t tokens(Stage stage) const {
-    return prompt_tokens + (stage == Stage::kDecode ? output_tokens : 0);
-  }
-};
-
-// --- events
-struct RequestArrived {
-  RequestId id;
-  RequestFacts facts;
-};
-struct LegAnswered {  // The reply's head has arrived.
-  LegId leg;
-  int status = 0;
-  bool retry_after = false;  // It has Retry-After. With 503, that means "overloaded".
-  bool kv_suspect = false;   // Decode leg: KV from this prefill worker was damaged repeatedly.
-  bool aborted = false;      // Decode leg: it was asked to end, and may not have fetched the KV.
-  bool clients_key = false;  // The client's own key was passed on, not one of the router.
-};
-struct LegEnded {  // The reply is complete.
-  LegId leg;
-  bool kv_params = false;  // Prefill leg: its reply held kv_transfer_params.
-  std::string kv_address;  // From KvDialect::address_in; empty: none.
-};
-struct LegFailed {  // There was no connection, or it broke off.
-  LegId leg;
-  Error error;
-  bool resumable = false;  // The stream's tokens are known: another worker can continue.
-  bool reached = true;     // There was a connection, so the worker may have the request.
-};
-struct ClientLeft {
-  RequestId id;
-};
-struct WorkersChanged {
-  std::vector<net::WorkerEntry> workers;  // All of them.
-  std::vector<net::Departure> left;       // Why others left, if the launcher knows.
-  bool asleep = false;                    // net::Membership::asleep.
-};
-struct LoadChanged {
-  std::string name;
-  std::string engine_id;
-  net::WorkerLoad load;
-};
-struct WorkerProbed {  // Stand-alone: the result of a health check.
-  std::string name;
-  bool reachable = false;
-  bool silent = false;  // It connects, but has not answered for a while: it gets no new requests.
-};
-struct NobodyThere {  // Stand-alone: no worker has ever answered. Ends with the first that does.
-  std::string why;
-};
-struct KvTold {  // Events of this worker's engine about its prefix cache.
-  WorkerId worker;
-  std::vector<openai::KvEvent> events;
-};
-struct KvToldAnew {  // Earlier events are no longer valid.
-  WorkerId worker;
-  bool complete = false;  // Later events describe the whole cache.
-};
-struct TokensLearnt {  // LearnTokens has ended.
-  std::string model;
-  std::string tenant;
-  std::vector<uint64_t> blocks;
-  size_t prompt_bytes = 0;
-  std::vector<uint32_t> tokens;  // Empty: no engine answered.
-};
-struct AdmissionSet {  // May be repeated.
-  bool closed = false;
-  net::PauseMode mode = net::PauseMode::kWait;
-};
-struct LegTakenOff {  // TakeOff has ended this leg; the client has whole tokens only.
-  LegId leg;
-};
-struct DrainRequested {};  // No new requests; Drained follows when the last one has ended.
-struct TimePassed {};      // Due at next_wakeup().
-
-using RouterEvent =
-    std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft, WorkersChanged,
-                 LoadChanged, WorkerProbed, NobodyThere, KvTold, KvToldAnew, TokensLearnt,
-                 AdmissionSet, LegTakenOff, DrainRequested, TimePassed>;
-
-// --- effects
-// What a leg's body says about the prompt's KV.
-enum class KvPart {
-  kNone,           // Nothing: this worker does the whole request.
-  kOffer,          // Prefill leg: keep the KV under the transfer id.
-  kOfferUnnamed,   // Prefill leg of the two-hop: keep the KV and say where it is.
-  kFetch,          // Decode leg: the KV is at `peer`, under the transfer id.
-  kFetchReturned,  // Decode leg of the two-hop: the KV is where the prefill leg's reply says.
-};
-struct StartLeg {
-  LegId leg;
-  WorkerId worker;
-  KvPart kv = KvPart::kNone;
-  WorkerId peer;  // The prefill worker of a fetch.
-  TransferId transfer;
-  bool resumes = false;  // Decode leg: the client has the beginning of the stream.
-};
-struct CancelLeg {
-  LegId leg;
-};
-struct ReleaseOffer {  // The KV that this worker holds will not be fetched.
-  WorkerId worker;
-  TransferId transfer;
-};
-// Pass this leg's reply to the client: the head now, unless the leg resumes a stream, and the rest
-// as it arrives.
-struct Relay {
-  LegId leg;
-};
-enum class RetryReason { kUnreachable, kFailed, kOverloaded, kWorkerLeft };
-const char* to_string(RetryReason reason);
-struct LearnTokens {  // Ask an engine for this prompt's tokens when it has time.
-  RequestId id;
-  WorkerId worker;
-  std::vector<uint64_t> blocks;
-};
-struct PairSuspected {  // For logs and metrics only; so are the next seven.
-  WorkerId prefill;
-  WorkerId decode;
-};
-struct Retried {
-  RequestId id;
-  RetryReason reason;
-  WorkerId worker;  // The worker at fault.
-};
-// The retry budget is empty: the client gets a bad answer, though another pair might do better.
-struct OutOfRetries {
-  RequestId id;
-};
-struct Hedged {  // A prefill is slow: another pair is tried beside it.
-  RequestId id;
-  WorkerId worker;  // The slow prefill worker.
-};
-struct Degraded {  // A decode worker prefills by itself.
-  RequestId id;
-  bool hand_over_failed = false;  // The prefill worker's reply named no KV.
-};
-struct Bypassed {  // One worker alone serves it, because a hand-over would not pay.
-  RequestId id;
-  BypassReason reason = BypassReason::kShort;
-};
-struct Continued {  // A stream broke off and is to continue elsewhere.
-  RequestId id;
-  WorkerId worker;  // The worker that broke off.
-};
-struct Blamed {  // Workers crashed or hung while it ran on them; it is refused or aborted next.
-  RequestId id;
-  size_t losses = 0;
-};
-// Ends this leg once the client has whole tokens, with LegTakenOff, while admission is closed. A
-// reply that cannot continue elsewhere goes on to its end.
-struct TakeOff {
-  LegId leg;
-};
-struct WorkerAvoided {  // For logs: requests go elsewhere for a while, because it answers so.
-  WorkerId worker;
-  int status = 0;
-};
-struct AbortRunning {};  // Clients' requests at workers end now, with the tokens that they have.
-struct Quiet {};         // Admission is closed, and no worker has a client's request.
-// Each request that arrived ends with exactly one of these four.
-struct Complete {  // The relayed reply is whole.
-  RequestId id;
-};
-struct Refuse {  // The router's own answer.
-  RequestId id;
-  openai::ApiError error;
-  uint32_t retry_after_seconds = 0;  // 0: not stated.
-};
-struct Abort {  // The reply broke off after its first byte: the client's connection is cut.
-  RequestId id;
-};
-struct Forget {  // The client left.
-  RequestId id;
-};
-struct Drained {};
-
-using RouterEffect =
-    std::variant<StartLeg, CancelLeg, ReleaseOffer, Relay, Retried, Degraded, Complete, Refuse,
-                 Abort, Forget, Drained, PairSuspected, Continued, Bypassed, OutOfRetries, Hedged,
-                 LearnTokens, Blamed, TakeOff, AbortRunning, Quiet, WorkerAvoided>;
 
 class Router {
  public:
@@ -339,7 +94,7 @@ class Router {
   // all. "default": nobody has told one. Valid until the next step.
   std::string_view weight_version() const;
   size_t requests_alive() const { return requests_.size(); }
-  size_t requests_queued() const;
+  size_t requests_queued() const { return queue_.size(); }
   uint32_t queue_max() const { return config_.queue_max; }
   // Clients' requests that workers may have.
   size_t requests_running() const;
@@ -376,39 +131,13 @@ class Router {
     TransferId transfer;
     bool offered = false;        // Under `transfer`, until the KV is fetched or released.
     std::string learnt_address;  // Where its decode leg fetches the KV, as learnt from replies.
-  };
-  // A worker that was lost while the request ran on it.
-  struct Loss {
-    WorkerId worker;
-    Instant noted{};
-    net::LossCause cause = net::LossCause::kUnknown;
-    bool on_trial = false;    // The request was on trial there.
-    bool as_suspect = false;  // It was a suspect when it came there.
-    bool killed() const { return cause >= net::LossCause::kCrash; }
-    // True while the launcher may still report the cause.
-    bool open(Instant now) const {
-      return cause == net::LossCause::kUnknown && now < noted + limits::kLossWordWait;
-    }
-  };
-  // A worker whose connections broke, or that left.
-  struct LostWorker {
-    std::string engine_id;
-    net::LossCause cause = net::LossCause::kUnknown;
-    bool had_suspect = false;  // A suspect was on trial there.
-    // Requests that lost it; they may have ended since. The first limits::kLostWorkerRequestsMax.
-    std::vector<RequestId> had = {};
-  };
-  // The order in which queued requests are served.
-  struct QueuePlace {
-    uint32_t below = 0;   // UINT32_MAX - priority.
-    uint64_t begins = 0;  // FairShares.
-    uint64_t arrival = 0;
-    friend auto operator<=>(const QueuePlace&, const QueuePlace&) = default;
+    Leg& leg(Stage stage) { return stage == Stage::kPrefill ? prefill : decode; }
+    bool has(WorkerId worker) const { return worker == prefill.worker || worker == decode.worker; }
   };
   struct Request {
     RequestId id;
     RequestFacts facts;
-    QueuePlace queue_place;
+    RequestQueue::Place queue_place;
     State state = State::kQueued;
     // In kQueued: there are workers, but all are busy. Later: when its workers were chosen, others
     // were busy.
@@ -428,9 +157,13 @@ class Router {
     std::vector<WorkerId> failed;     // Not tried again while others are left.
     std::vector<Accused> accused;
     std::string last_failure;       // For the client, if no further attempt succeeds.
-    std::vector<Loss> losses;       // Without those from outside.
     bool hand_over_failed = false;  // Waits for how its prefill leg ends, for a moment.
-    Instant alone_until{};          // Until then, a queued suspect waits for a worker of its own.
+    Losses losses;
+  };
+  // A leg that still counts, with its attempt and its request.
+  struct Running {
+    Request* request = nullptr;  // Null: it was cancelled, or it is of an earlier attempt.
+    Attempt* attempt = nullptr;
   };
   struct Pick {
     std::optional<Chosen> worker;
@@ -487,42 +220,42 @@ class Router {
   // found no worker.
   void place_queued(size_t failures_max, Turn& turn);
   void enqueue(Request& request, Turn& turn);
-  // Makes room in the queue for one more request: refuses the last request of the model with the
-  // longest queue. So a model without workers cannot keep others out. Returns false if the request
-  // itself would be served last.
-  bool make_room_for(const Request& request, Turn& turn);
   void send(Request& request, const Choice& choice, Turn& turn);
   void send_second_hop(Request& request, bool kv_params, Turn& turn);
   // Requires: the leg has ended well.
   void note_pace(const Leg& leg, Stage stage, Instant now);
-  void on_prefilled(Request& request, const LegEnded& event, Turn& turn);
+  void on_prefilled(Request& request, Attempt& attempt, const LegEnded& event, Turn& turn);
   void start_leg(Request& request, Stage stage, StartLeg effect, Turn& turn);
-  void end_leg(Request& request, Stage stage);
+  void end_leg(const Request& request, Leg& leg);
   void end_prompt(Leg& leg);
-  void cancel_leg(Request& request, Stage stage, Turn& turn);
+  void cancel_leg(const Request& request, Attempt& attempt, Stage stage, Turn& turn);
   void cancel_legs(Request& request, Turn& turn);
-  void drop_prefill(Request& request, Turn& turn);
+  void drop_prefill(const Request& request, Attempt& attempt, Turn& turn);
 
   // The prefill of this attempt is slow: starts an attempt on another pair beside it. The first to
   // answer serves the request (Dean and Barroso, The Tail at Scale, 2013).
   void hedge(Request& request, Turn& turn);
   // When to hedge; empty: never.
   std::optional<Duration> slow_after(const Request& request);
-  void drop_rival(Request& request, Turn& turn);
+  // Drops the attempt beside this one, which becomes `request.attempt`.
+  void keep_only(Request& request, const Attempt& kept, Turn& turn);
   // This attempt has failed; its rival takes over. Returns false if there is no rival.
-  bool leave_to_rival(Request& request, Turn& turn);
+  bool leave_to_rival(Request& request, const Attempt& failed, Turn& turn);
 
   // Answers of workers: router_answers.cc.
   void judge(Request& request, WorkerId worker, const LegAnswered& answer, Verdict verdict,
              Turn& turn);
-  void convict(Request& request, Turn& turn);
-  void relay(Request& request, Stage stage, Turn& turn);
+  void convict(Request& request, const Attempt& attempt, Turn& turn);
+  void relay(Request& request, const Attempt& attempt, Stage stage, Turn& turn);
   void serve_by_pair(Request& request, Turn& turn);
-  void relay_refusal(Request& request, Stage stage, Turn& turn);
-  static bool is_ambiguous(const Request& request, Stage stage, Verdict verdict);
-  void avoid_for_request(Request& request, const LegAnswered& answer, Verdict verdict);
-  void answer_badly(Request& request, const LegAnswered& answer, Verdict verdict, Turn& turn);
-  void end_badly(Request& request, const LegAnswered& answer, Verdict verdict, Turn& turn);
+  void relay_refusal(Request& request, Attempt& attempt, Stage stage, Turn& turn);
+  static bool is_ambiguous(const Attempt& attempt, Stage stage, Verdict verdict);
+  void avoid_for_request(Request& request, Attempt& attempt, const LegAnswered& answer,
+                         Verdict verdict);
+  void answer_badly(Request& request, Attempt& attempt, const LegAnswered& answer, Verdict verdict,
+                    Turn& turn);
+  void end_badly(Request& request, Attempt& attempt, const LegAnswered& answer, Verdict verdict,
+                 Turn& turn);
   void retry(Request& request, RetryReason reason, WorkerId worker, const std::string& why,
              Turn& turn);
   // The stream broke off: continues it on another pair, now or when there is one.
@@ -541,16 +274,6 @@ class Router {
   void note_loss(Request& request, const Leg& leg, Instant now);
   void note_losses(Request& request, const std::vector<WorkerId>& gone, Instant now);
   void take_departures(const WorkersChanged& event, const std::vector<WorkerId>& gone, Turn& turn);
-  void settle_losses(Request& request, Instant now);
-  static bool is_suspect(const Request& request, Instant now);
-  // True if the second loss is noted, and the cause of one of them is still open.
-  static bool awaits_word(const Request& request, Instant now);
-  // When a queued suspect's state changes with time alone; kNever: it does not.
-  static Instant suspect_wakes(const Request& request, Instant now);
-  template <class Counts>
-  static size_t count_losses(const Request& request, const Counts& counts);
-  bool is_guilty(const Request& request) const;
-  void excuse_company(Request& request);
   void convict_killer(Request& request, Turn& turn);
   void keep_promise(Leg& leg);
   void begin_trial(Leg& leg);
@@ -561,14 +284,9 @@ class Router {
   void abort(Request& request, Turn& turn);
   void erase(Request& request);
 
-  Request* next_queued(const std::string& model, const QueuePlace& after);
-  void leave_queue(const Request& request);
   void set_wake(Request& request, Instant when);
   Request* find(RequestId id);
-  Request* find_running(const LegId& leg);
-  static Leg& leg_of(Request& request, Stage stage) {
-    return stage == Stage::kPrefill ? request.attempt.prefill : request.attempt.decode;
-  }
+  Running find_running(const LegId& leg);
   PrefillPace& pace_of(WorkerId prefill);
   PairPolicy& policy_of(Stage stage) {
     return stage == Stage::kPrefill ? *policies_.prefill : *policies_.decode;
@@ -587,11 +305,8 @@ class Router {
   // By model, so a large model does not count as slow.
   std::map<std::string, PrefillPace> prefill_paces_;
   std::map<RequestId, Request> requests_;
-  std::map<WorkerId, LostWorker> lost_;  // The newest limits::kLostWorkersMax.
-  // Requests in kQueued, by model: a model with busy workers delays no other.
-  std::map<std::string, std::map<QueuePlace, RequestId>> queues_;
-  FairShares shares_;
-  uint64_t arrivals_ = 0;
+  Blame blame_;
+  RequestQueue queue_;                             // Those in kQueued.
   bool room_made_ = false;                         // A worker got room in this turn.
   std::set<std::pair<Instant, RequestId>> wakes_;  // One per request.
   bool draining_ = false;

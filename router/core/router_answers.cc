@@ -8,12 +8,12 @@
 namespace pdjob::router {
 
 void Router::on(const LegAnswered& event, Turn& turn) {
-  Request* request = find_running(event.leg);
+  const auto [request, attempt] = find_running(event.leg);
   if (request == nullptr) {
     return;
   }
   const Stage stage = event.leg.stage;
-  Leg& leg = leg_of(*request, stage);
+  Leg& leg = attempt->leg(stage);
   const WorkerId worker = leg.worker;
   end_prompt(leg);
   const Verdict verdict = verdict_on(
@@ -24,32 +24,33 @@ void Router::on(const LegAnswered& event, Turn& turn) {
     leg.begun = turn.now;
   }
   judge(*request, worker, event, verdict, turn);
-  if (event.kv_suspect && stage == Stage::kDecode &&
-      request->attempt.prefill.worker != WorkerId{}) {
-    suspicions_.note(request->attempt.prefill.worker, worker, turn.now);
-    turn.effects.emplace_back(PairSuspected{request->attempt.prefill.worker, worker});
+  const WorkerId prefill = attempt->prefill.worker;
+  if (event.kv_suspect && stage == Stage::kDecode && prefill != WorkerId{}) {
+    suspicions_.note(prefill, worker, turn.now);
+    turn.effects.emplace_back(PairSuspected{prefill, worker});
   }
   if (request->state == State::kRelaying || request->state == State::kAnswered) {
     return;  // Another leg already serves the client.
   }
   const bool refuses = verdict == Verdict::kClientError || verdict == Verdict::kNotServed;
   if (verdict == Verdict::kGood && stage == Stage::kDecode) {
-    convict(*request, turn);
+    convict(*request, *attempt, turn);
     if (event.aborted) {
-      drop_prefill(*request, turn);
+      drop_prefill(*request, *attempt, turn);
     }
-    relay(*request, stage, turn);
+    relay(*request, *attempt, stage, turn);
   } else if (refuses && leg.as != stage) {
     serve_by_pair(*request, turn);
   } else if (verdict == Verdict::kClientError) {
-    relay_refusal(*request, stage, turn);
+    relay_refusal(*request, *attempt, stage, turn);
   } else if (verdict != Verdict::kGood) {
-    answer_badly(*request, event, verdict, turn);
+    answer_badly(*request, *attempt, event, verdict, turn);
   }
 }
 
-// What the answer means for the worker. Whether a bad one is the request's own fault shows when
-// another worker answers the same request well, or when the worker does nothing else.
+// Notes the answer in the worker's favour or against it. Whether a bad one is the request's own
+// fault shows when another worker answers the same request well, or when the worker does nothing
+// else.
 void Router::judge(Request& request, WorkerId worker, const LegAnswered& answer, Verdict verdict,
                    Turn& turn) {
   bool avoided = false;
@@ -85,25 +86,24 @@ void Router::judge(Request& request, WorkerId worker, const LegAnswered& answer,
 }
 
 // Another pair answered the request well, so the accused workers are at fault.
-void Router::convict(Request& request, Turn& turn) {
+void Router::convict(Request& request, const Attempt& attempt, Turn& turn) {
   for (const auto& [worker, status] : std::exchange(request.accused, {})) {
-    const bool acquitted =
-        worker == request.attempt.decode.worker || worker == request.attempt.prefill.worker;
-    if (!acquitted && table_.note_failed(worker, turn.now, status)) {
+    if (!attempt.has(worker) && table_.note_failed(worker, turn.now, status)) {
       turn.effects.emplace_back(WorkerAvoided{worker, status});
     }
   }
 }
 
-void Router::relay(Request& request, Stage stage, Turn& turn) {
-  drop_rival(request, turn);
-  const bool on_trial = leg_of(request, stage).on_trial;
+void Router::relay(Request& request, const Attempt& attempt, Stage stage, Turn& turn) {
+  keep_only(request, attempt, turn);
+  const Leg& leg = request.attempt.leg(stage);
+  const bool on_trial = leg.on_trial;
   set_wake(request, on_trial ? std::min(request.deadline, turn.now + limits::kSuspectTrial)
                              : request.deadline);
   // The decode leg answers well, so the prefill leg beside it has moved its KV and will end soon.
   request.attempt.offered = false;
   // If the client named no model, the stream continues with this worker's model.
-  const Worker* worker = table_.find(leg_of(request, stage).worker);
+  const Worker* worker = table_.find(leg.worker);
   if (request.facts.model.empty() && worker != nullptr) {
     request.facts.model = worker->entry.model;
   }
@@ -123,25 +123,26 @@ void Router::serve_by_pair(Request& request, Turn& turn) {
 }
 
 // Sends this leg's bad reply to the client, but never into the middle of a stream.
-void Router::relay_refusal(Request& request, Stage stage, Turn& turn) {
+void Router::relay_refusal(Request& request, Attempt& attempt, Stage stage, Turn& turn) {
   if (request.begun) {
     abort(request, turn);
     return;
   }
   if (stage == Stage::kPrefill) {
-    cancel_leg(request, Stage::kDecode, turn);
+    cancel_leg(request, attempt, Stage::kDecode, turn);
   } else {
-    drop_prefill(request, turn);
+    drop_prefill(request, attempt, turn);
   }
-  relay(request, stage, turn);
+  relay(request, attempt, stage, turn);
 }
 
 // A decode worker cannot always tell why a hand-over failed, so its prefill worker is avoided, too.
 // A decode worker that fails with a second prefill worker is to blame alone.
-void Router::avoid_for_request(Request& request, const LegAnswered& answer, Verdict verdict) {
-  const WorkerId worker = leg_of(request, answer.leg.stage).worker;
-  const WorkerId prefill = request.attempt.prefill.worker;
-  if (is_ambiguous(request, answer.leg.stage, verdict)) {
+void Router::avoid_for_request(Request& request, Attempt& attempt, const LegAnswered& answer,
+                               Verdict verdict) {
+  const WorkerId worker = attempt.leg(answer.leg.stage).worker;
+  const WorkerId prefill = attempt.prefill.worker;
+  if (is_ambiguous(attempt, answer.leg.stage, verdict)) {
     request.failed.push_back(prefill);
   }
   if (verdict == Verdict::kHandOverFailed) {
@@ -160,8 +161,8 @@ void Router::avoid_for_request(Request& request, const LegAnswered& answer, Verd
   request.failed.push_back(worker);
 }
 
-bool Router::is_ambiguous(const Request& request, Stage stage, Verdict verdict) {
-  return stage == Stage::kDecode && request.attempt.prefill.worker != WorkerId{} &&
+bool Router::is_ambiguous(const Attempt& attempt, Stage stage, Verdict verdict) {
+  return stage == Stage::kDecode && attempt.prefill.worker != WorkerId{} &&
          (verdict == Verdict::kHandOverFailed || verdict == Verdict::kFailed);
 }
 
@@ -169,29 +170,29 @@ bool Router::is_ambiguous(const Request& request, Stage stage, Verdict verdict) 
 // After the last attempt, the client gets this answer. If no other worker is left, it gets it at
 // once where waiting would not help: when all are overloaded, because the answer's Retry-After says
 // more, and when none serves this.
-void Router::answer_badly(Request& request, const LegAnswered& answer, Verdict verdict,
-                          Turn& turn) {
+void Router::answer_badly(Request& request, Attempt& attempt, const LegAnswered& answer,
+                          Verdict verdict, Turn& turn) {
   const Stage stage = answer.leg.stage;
-  const WorkerId worker = leg_of(request, stage).worker;
-  const bool ambiguous = is_ambiguous(request, stage, verdict);
-  avoid_for_request(request, answer, verdict);
+  const WorkerId worker = attempt.leg(stage).worker;
+  const bool ambiguous = is_ambiguous(attempt, stage, verdict);
+  avoid_for_request(request, attempt, answer, verdict);
   if (verdict == Verdict::kOverloaded && stage == Stage::kPrefill) {
     request.prefill_overloaded = true;
   }
   // If its prefill worker is dying, that connection breaks in a moment, and makes it a suspect.
   // Until then another worker is not risked.
   if (verdict == Verdict::kHandOverFailed && config_.hears_losses && !request.rival &&
-      request.attempt.prefill.running && may_try_again(request) && retries_.left()) {
-    cancel_leg(request, Stage::kDecode, turn);
+      attempt.prefill.running && may_try_again(request) && retries_.left()) {
+    cancel_leg(request, attempt, Stage::kDecode, turn);
     request.last_failure = answer_text(answer.status);
     request.hand_over_failed = true;
     set_wake(request, std::min(request.deadline, turn.now + limits::kBrokenLegWait));
     return;
   }
   if (verdict != Verdict::kOverloaded) {
-    table_.forget_address(request.attempt.prefill.worker);
+    table_.forget_address(attempt.prefill.worker);
   }
-  if (leave_to_rival(request, turn)) {
+  if (leave_to_rival(request, attempt, turn)) {
     return;
   }
   const bool free = is_free_to_retry(verdict);
@@ -210,7 +211,7 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Verdict v
     }
   }
   if (!may_retry || (!choice && (verdict == Verdict::kOverloaded || free))) {
-    end_badly(request, answer, verdict, turn);
+    end_badly(request, attempt, answer, verdict, turn);
     return;
   }
   if (!free) {
@@ -229,7 +230,8 @@ void Router::answer_badly(Request& request, const LegAnswered& answer, Verdict v
 }
 
 // The client gets the worker's answer, unless it would be told of a fault that is the operator's.
-void Router::end_badly(Request& request, const LegAnswered& answer, Verdict verdict, Turn& turn) {
+void Router::end_badly(Request& request, Attempt& attempt, const LegAnswered& answer,
+                       Verdict verdict, Turn& turn) {
   const bool of_client = answer.clients_key && (answer.status == 401 || answer.status == 403);
   if (verdict == Verdict::kMisconfigured && !of_client) {
     refuse(request,
@@ -237,7 +239,7 @@ void Router::end_badly(Request& request, const LegAnswered& answer, Verdict verd
                                          answer_text(answer.status)},
            turn);
   } else {
-    relay_refusal(request, answer.leg.stage, turn);
+    relay_refusal(request, attempt, answer.leg.stage, turn);
   }
 }
 

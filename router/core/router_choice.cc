@@ -99,8 +99,7 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
   bool full = false;
   const std::vector<const Worker*> usable = table_.candidates(stage, model, request.failed, now);
   const double fastest = config_.measured_load ? fastest_of(usable) : 0;
-  const bool alone =
-      is_suspect(request, now) && (request.alone_until == Instant{} || now < request.alone_until);
+  const bool alone = request.losses.wants_own_worker(now);
   const Worker* const partner = decode ? table_.find(*decode) : nullptr;
   for (const Worker* worker : usable) {
     if (partner != nullptr && worker->entry.protocol != partner->entry.protocol) {
@@ -158,10 +157,7 @@ std::optional<Chosen> Router::spare_prefill(const Request& request, const std::s
 
 std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   request.wants_room = false;
-  if (waits_for_admission(request)) {
-    return std::nullopt;
-  }
-  if (awaits_word(request, now)) {
+  if (waits_for_admission(request) || request.losses.awaits_word(now)) {
     return std::nullopt;
   }
   // Both halves must hold the same model, even if the client named none.

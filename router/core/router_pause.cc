@@ -68,13 +68,13 @@ void Router::retract(Request& request, Turn& turn) {
 }
 
 void Router::on(const LegTakenOff& event, Turn& turn) {
-  Request* request = find_running(event.leg);
+  const auto [request, attempt] = find_running(event.leg);
   if (request == nullptr || request->state != State::kRelaying ||
       event.leg.stage != request->relayed) {
     return;
   }
-  end_leg(*request, event.leg.stage);
-  drop_prefill(*request, turn);
+  end_leg(*request, attempt->leg(event.leg.stage));
+  drop_prefill(*request, *attempt, turn);
   request->failed.clear();
   request->prefill_overloaded = false;
   request->last_failure.clear();

@@ -69,7 +69,6 @@ void MembersWatch::subscribe(net::ExchangeId id, bool head_only) {
     return server_.end(id);
   }
   subscribers_.insert(id);
-  // Last: the write may find that the client has left.
   server_.write(id, event_of(json_, version_));
 }
 
@@ -84,18 +83,11 @@ void MembersWatch::publish(Members members) {
 
 // Cuts off a subscriber that does not read. It gets the whole list when it reconnects.
 void MembersWatch::tell_all(const std::string& text) {
-  const std::set<net::ExchangeId> all = subscribers_;  // Writing may remove some.
-  for (const net::ExchangeId id : all) {
-    if (!subscribers_.contains(id)) {
-      continue;
-    }
-    if (server_.bytes_queued(id) > limits::kHttpSendQueueBytesMax) {
-      subscribers_.erase(id);
-      server_.abort(id);
-    } else {
-      server_.write(id, text);
-    }
-  }
+  std::erase_if(subscribers_, [&](net::ExchangeId id) {
+    const bool stuck = server_.bytes_queued(id) > limits::kHttpSendQueueBytesMax;
+    stuck ? server_.abort(id) : server_.write(id, text);
+    return stuck;
+  });
 }
 
 void MembersWatch::ping() {

@@ -34,11 +34,8 @@ class ClientSinks::Sink final : public ReplySink {
       decoder_.decode(raw, sinks_.dechunked_);
       raw = sinks_.dechunked_;
     }
-    // The write may destroy this object.
-    net::HttpServer& server = server_;
-    const net::ExchangeId client = client_;
-    server.write_raw(client, raw);
-    return server.bytes_queued(client) <= limits::kHttpSendQueueBytesMax;
+    server_.write_raw(client_, raw);
+    return server_.bytes_queued(client_) <= limits::kHttpSendQueueBytesMax;
   }
 
   void change_writer() override {}

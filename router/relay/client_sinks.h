@@ -30,7 +30,7 @@ class ClientSinks {
 
   net::HttpServer& server_;
   std::unordered_map<net::ExchangeId, RequestId> requests_;
-  std::string dechunked_;  // Here, because a write can destroy its sink.
+  std::string dechunked_;  // The bytes of the write under way.
 };
 
 }  // namespace pdjob::router

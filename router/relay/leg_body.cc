@@ -35,69 +35,58 @@ constexpr std::array<std::string_view, 5> kOneWherePresent = {"max_completion_to
 constexpr std::array<std::string_view, 6> kRouterNames = {
     "kv_transfer_params", "bootstrap_host", "bootstrap_port",
     "bootstrap_room",     "pdjob_resume",   "pdjob_resume_weights"};
-// The members of a form, and then kRouterNames. The last ones of the form shape the prompt.
-template <size_t N>
-constexpr std::array<std::string_view, kRouterNames.size() + N> with_router_names(
-    const std::string_view (&names)[N]) {
-  std::array<std::string_view, kRouterNames.size() + N> all;
-  std::ranges::copy(kRouterNames, std::ranges::copy(names, all.begin()).out);
+// Members that shape the prompt, in each form.
+constexpr std::array<std::string_view, 11> kShaping = {"tools",
+                                                       "documents",
+                                                       "chat_template",
+                                                       "chat_template_kwargs",
+                                                       "reasoning_effort",
+                                                       "add_generation_prompt",
+                                                       "continue_final_message",
+                                                       "add_special_tokens",
+                                                       "mm_processor_kwargs",
+                                                       "cache_salt",
+                                                       "extra_key"};
+constexpr std::array<std::string_view, 2> kSaltNames = {"cache_salt", "extra_key"};
+constexpr std::array<std::string_view, 6> kResponsesShaping = {
+    "instructions", "tools", "reasoning", "chat_template_kwargs", "cache_salt", "extra_key"};
+
+// These names, those that shape the prompt, and kRouterNames.
+template <size_t N, size_t M>
+constexpr std::array<std::string_view, N + M + kRouterNames.size()> scanned_names(
+    const std::string_view (&names)[N], const std::array<std::string_view, M>& shaping) {
+  std::array<std::string_view, N + M + kRouterNames.size()> all;
+  const auto rest = std::ranges::copy(shaping, std::ranges::copy(names, all.begin()).out).out;
+  std::ranges::copy(kRouterNames, rest);
   return all;
 }
 
-constexpr auto kNames = with_router_names({"model",
-                                           "max_tokens",
-                                           "max_completion_tokens",
-                                           "n_predict",
-                                           "min_tokens",
-                                           "n",
-                                           "best_of",
-                                           "stream",
-                                           "stream_options",
-                                           "prompt",
-                                           "messages",
-                                           "user",
-                                           "echo",
-                                           "logprobs",
-                                           "tools",
-                                           "documents",
-                                           "chat_template",
-                                           "chat_template_kwargs",
-                                           "reasoning_effort",
-                                           "add_generation_prompt",
-                                           "continue_final_message",
-                                           "add_special_tokens",
-                                           "mm_processor_kwargs",
-                                           "cache_salt",
-                                           "extra_key"});
-constexpr size_t kShapingNames = 11;
+constexpr auto kNames = scanned_names(
+    {"model", "max_tokens", "max_completion_tokens", "n_predict", "min_tokens", "n", "best_of",
+     "stream", "stream_options", "prompt", "messages", "user", "echo", "logprobs"},
+    kShaping);
 constexpr openai::JsonNames kScanned{kNames};
 
-constexpr auto kSglangNames = with_router_names(
-    {"model", "sampling_params", "stream", "input_ids", "text", "rid", "return_logprob",
-     "logprob_start_len", "routing_key", "session_id", "cache_salt", "extra_key"});
-constexpr size_t kSglangShapingNames = 2;
+constexpr auto kSglangNames =
+    scanned_names({"model", "sampling_params", "stream", "input_ids", "text", "rid",
+                   "return_logprob", "logprob_start_len", "routing_key", "session_id"},
+                  kSaltNames);
 constexpr openai::JsonNames kSglangScanned{kSglangNames};
 
-constexpr auto kTokensNames =
-    with_router_names({"model", "sampling_params", "stream", "stream_options", "token_ids",
-                       "request_id", "cache_salt", "extra_key"});
-constexpr size_t kTokensShapingNames = 2;
+constexpr auto kTokensNames = scanned_names(
+    {"model", "sampling_params", "stream", "stream_options", "token_ids", "request_id"},
+    kSaltNames);
 constexpr openai::JsonNames kTokensScanned{kTokensNames};
 
-constexpr auto kEmbeddingNames = with_router_names({"model", "input", "user", "dimensions"});
+constexpr auto kEmbeddingNames =
+    scanned_names({"model", "input", "user", "dimensions"}, std::array<std::string_view, 0>{});
 constexpr openai::JsonNames kEmbeddingScanned{kEmbeddingNames};
 
 constexpr auto kResponsesNames =
-    with_router_names({"model", "max_output_tokens", "stream", "stream_options", "background",
-                       "store", "input", "user", "instructions", "tools", "reasoning",
-                       "chat_template_kwargs", "cache_salt", "extra_key"});
-constexpr size_t kResponsesShapingNames = 6;
+    scanned_names({"model", "max_output_tokens", "stream", "stream_options", "background", "store",
+                   "input", "user"},
+                  kResponsesShaping);
 constexpr openai::JsonNames kResponsesScanned{kResponsesNames};
-
-constexpr std::span<const std::string_view> shaping_names(std::span<const std::string_view> all,
-                                                          size_t count) {
-  return all.first(all.size() - kRouterNames.size()).last(count);
-}
 
 // The names of members in one form of body. Value.
 struct FormNames {
@@ -109,35 +98,32 @@ struct FormNames {
   std::array<std::string_view, 2> params = {};  // In sampling_params: limits of tokens, choices.
   uint64_t output_tokens = kOutputTokensAssumed;
 };
-constexpr FormNames kForms[] = {{.scanned = kScanned,
-                                 .shaping = shaping_names(kNames, kShapingNames),
-                                 .prompt = "prompt",
-                                 .text = "messages",
-                                 .rid = {}},
-                                {.scanned = kSglangScanned,
-                                 .shaping = shaping_names(kSglangNames, kSglangShapingNames),
-                                 .prompt = "input_ids",
-                                 .text = "text",
-                                 .rid = "rid",
-                                 .params = {"max_new_tokens", "n"},
-                                 .output_tokens = 128},  // SGLang's own.
-                                {.scanned = kTokensScanned,
-                                 .shaping = shaping_names(kTokensNames, kTokensShapingNames),
-                                 .prompt = "token_ids",
-                                 .text = {},
-                                 .rid = "request_id",
-                                 .params = {"max_tokens", "n"}},
-                                {.scanned = kEmbeddingScanned,
-                                 .shaping = shaping_names(kEmbeddingNames, 0),
-                                 .prompt = "input",
-                                 .text = {},
-                                 .rid = {},
-                                 .output_tokens = 0},
-                                {.scanned = kResponsesScanned,
-                                 .shaping = shaping_names(kResponsesNames, kResponsesShapingNames),
-                                 .prompt = "input",
-                                 .text = {},
-                                 .rid = {}}};
+constexpr FormNames kForms[] = {
+    {.scanned = kScanned, .shaping = kShaping, .prompt = "prompt", .text = "messages", .rid = {}},
+    {.scanned = kSglangScanned,
+     .shaping = kSaltNames,
+     .prompt = "input_ids",
+     .text = "text",
+     .rid = "rid",
+     .params = {"max_new_tokens", "n"},
+     .output_tokens = 128},  // SGLang's own.
+    {.scanned = kTokensScanned,
+     .shaping = kSaltNames,
+     .prompt = "token_ids",
+     .text = {},
+     .rid = "request_id",
+     .params = {"max_tokens", "n"}},
+    {.scanned = kEmbeddingScanned,
+     .shaping = {},
+     .prompt = "input",
+     .text = {},
+     .rid = {},
+     .output_tokens = 0},
+    {.scanned = kResponsesScanned,
+     .shaping = kResponsesShaping,
+     .prompt = "input",
+     .text = {},
+     .rid = {}}};
 const FormNames& names_of(BodyForm form) { return kForms[static_cast<size_t>(form)]; }
 
 // Edits all four members, even empty ones: a client must not name a source of KV.
@@ -428,7 +414,7 @@ bool RequestBody::tokenizable() const {
 
 std::string RequestBody::prefill_leg(const KvWords& kv) const {
   std::vector<openai::JsonEdit> edits;
-  edits.reserve(kNames.size() - kShapingNames);
+  edits.reserve(kNames.size() - kShaping.size());
   if (form_ == BodyForm::kOpenai) {
     edits.push_back({"max_tokens", "1"});
     edits.push_back({"stream_options", ""});

@@ -1,37 +1,32 @@
 // RelayApi runs the Router core against real connections. It turns the core's effects into legs
 // (HTTP calls to workers) and replies, and turns their progress into events. It writes each reply
 // to a sink, and does not know who reads it. Bytes pass through raw; a slow reader pauses its
-// worker (backpressure). Loop-bound.
+// worker (backpressure). Who may send a request is decided by Reception; Aborts ends requests
+// early; RequestWatch sees where their time goes. Loop-bound.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "common/crypto/job_keys.h"
 #include "common/id.h"
-#include "common/warn_gate.h"
 #include "net/http/http_client.h"
 #include "net/http/http_parser.h"
 #include "net/http/http_server.h"
 #include "net/loop/core_runner.h"
 #include "net/loop/loop.h"
 #include "openai/abort_request.h"
-#include "router/admission/admission.h"
 #include "router/core/kv_words.h"
 #include "router/core/router.h"
 #include "router/core/stream_record.h"
+#include "router/relay/aborts.h"
 #include "router/relay/leg_body.h"
+#include "router/relay/reception.h"
 #include "router/relay/reply_sink.h"
-#include "router/relay/request_timings.h"
-#include "router/relay/router_metrics.h"
-#include "router/relay/tracer.h"
+#include "router/relay/request_watch.h"
 
 namespace pdjob::router {
 
@@ -43,12 +38,12 @@ struct TokensQuestion {
   TokensLearnt answer;  // Complete but for the tokens.
 };
 
-class RelayApi final : public net::HttpCallHandler {
+class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
  public:
   // `tracer` may be null.
   RelayApi(net::Loop& loop, const RouterConfig& config, Policies policies,
            std::unique_ptr<Tracer> tracer, std::function<void()> on_drained);
-  ~RelayApi();
+  ~RelayApi() = default;
   RelayApi(const RelayApi&) = delete;
   RelayApi& operator=(const RelayApi&) = delete;
 
@@ -80,34 +75,9 @@ class RelayApi final : public net::HttpCallHandler {
   void on_learn_tokens(std::function<void(TokensQuestion)> ask) { ask_tokens_ = std::move(ask); }
 
   const Router& core() const { return core_; }
-  const Admission& admission() const { return admission_; }
-  // Checks a request before its body arrives, and notes its tenant in `account`. Returns a reply if
-  // the request is denied.
-  std::optional<net::EarlyReply> let_in(net::HttpRequest& request);
-  // The same, whatever the tenant has under way: only an unknown key is denied.
-  std::optional<net::EarlyReply> recognize(net::HttpRequest& request);
-  // let_in() for a request for files or batches. Notes no tenant.
-  std::optional<net::EarlyReply> let_in_batch_request(const net::HttpRequest& request);
-  // Who asks: by the key, or, beside the key of the Batch API's process, by the name that it says.
-  std::variant<Admission::Tenant, Admission::Denial> identify(
-      const net::HttpRequest& request) const;
-  // Requires: let_in() or recognize() has seen the request.
-  Admission::Tenant tenant_of(const net::HttpRequest& request) const;
-  // Counts and logs the denial. Returns the reply to it.
-  net::EarlyReply denied(const Admission::Denial& denial);
-  // The client's own, or a new one.
-  std::string request_id_of(const net::HttpRequest& request);
-  // Charges the full cost of a request that runs later. Returns a reply if it is denied.
-  std::optional<net::EarlyReply> charge(Admission::Tenant tenant, const RequestBody& body);
-  // Admits a request that the router answers itself; it costs no tokens. Returns the rate headers
-  // for its reply. Empty optional: it is denied, and answered.
-  std::optional<Admission::Headers> admit_free(ReplySink& sink, Admission::Tenant tenant);
-  RouterMetrics& metrics() { return metrics_; }
-  // Where the time of requests went, for the launcher. Empty: the request does not have its key.
-  std::string timings_json(const net::HttpRequest& request) const;
-  std::string metrics_text();
-  // Its handshakes are among the metrics. It outlives this.
-  void count_handshakes(net::ServerTls& tls) { tls_ = &tls; }
+  Reception& reception() { return reception_; }
+  RequestWatch& watch() { return watch_; }
+  RouterMetrics& metrics() { return watch_.metrics(); }
 
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
   void on_body(net::CallId call, std::string_view raw) override;
@@ -121,39 +91,26 @@ class RelayApi final : public net::HttpCallHandler {
   // A request, until its reply is complete.
   struct Exchange {
     std::unique_ptr<ReplySink> sink;
-    std::string_view method = "POST";  // Of its legs.
+    std::string_view method = "POST";  // The legs' method.
     std::string target;
     std::string header_lines;  // Shared by all legs; each adds its own.
     std::string request_id;
     std::vector<std::string> rids;  // The client's own names of its prompts.
     // A client's own. Probes, rows of batches and asynchronous requests are not.
     bool abortable = false;
-    bool stream = false;
     RequestBody body;
-    const KvDialect* dialect = nullptr;  // Of its prefill workers; hedging mixes no dialects.
+    const KvDialect* dialect = nullptr;  // Its prefill workers' words; hedging mixes no dialects.
     std::string returned_params;         // Two-hop: the KV's place, from the prefill leg.
-    Instant arrived{};
-    Instant legs_began{};
-    Instant first_bytes{};
-    Instant last_bytes{};
-    int status = 0;             // Status code of the relayed reply.
-    bool begun = false;         // The sink has the head.
-    std::string_view degraded;  // Why no KV was handed over; empty: it was.
+    bool begun = false;                  // The sink has the head.
+    std::string_view degraded;           // Why no KV was handed over; empty: it was.
     Admission::Tenant tenant = 0;
     uint64_t tokens_paid = 0;              // At its arrival.
     std::unique_ptr<StreamRecord> record;  // If another worker could continue it.
     net::CallId relayed;                   // The leg whose bytes the sink gets.
-    std::unique_ptr<Span> span;            // If it is traced.
-    bool timed = false;                    // Its timing is kept: it generates, and is no probe.
     bool clients_key = false;              // Legs carry the client's own Authorization.
     bool own_id = false;                   // The request id is of the router.
-    Instant prefilled{};
-    Duration kv_visible{};
-    RequestTiming timing;  // Filled in as it becomes known.
+    RequestTrail trail;
   };
-  using Prompts = std::set<uint32_t>;  // Of a batch, by index; empty: all.
-  // The prompts of the request that are meant; nullopt: none.
-  static std::optional<Prompts> meant(const Exchange& exchange, const openai::AbortRequest& asked);
   enum class Use { kDrop, kCollect, kRelay };
   struct Leg {
     LegId id;
@@ -175,40 +132,30 @@ class RelayApi final : public net::HttpCallHandler {
   void carry_out(const CancelLeg& effect);
   void carry_out(const ReleaseOffer& effect);
   void carry_out(const Relay& effect);
-  void carry_out(const PairSuspected& effect);
+  void carry_out(const PairSuspected& effect) { watch_.note(effect); }
   void carry_out(const Retried& effect);
-  void carry_out(const OutOfRetries& effect);
-  void carry_out(const Hedged& effect);
+  void carry_out(const OutOfRetries& effect) { watch_.note(effect, text_of(effect.id)); }
+  void carry_out(const Hedged& effect) { watch_.note(effect, text_of(effect.id)); }
   void carry_out(const LearnTokens& effect);
   void carry_out(const Degraded& effect);
-  void carry_out(const Bypassed& effect);
-  void carry_out(const Continued& effect);
+  void carry_out(const Bypassed& effect) { metrics().bypassed(effect.reason); }
+  void carry_out(const Continued& effect) { watch_.note(effect, text_of(effect.id)); }
   void carry_out(const Blamed& effect);
   void carry_out(const TakeOff& effect);
   void carry_out(const AbortRunning& effect);
   void carry_out(const Quiet& effect);
-  void carry_out(const WorkerAvoided& effect);
+  void carry_out(const WorkerAvoided& effect) { watch_.note(effect); }
   void carry_out(const Complete& effect);
   void carry_out(const Refuse& effect);
   void carry_out(const Abort& effect);
-  void carry_out(const Forget& effect);
-  void carry_out(const Drained& effect);
+  void carry_out(const Forget& effect) { end(effect.id, Outcome::kClientGone); }
+  void carry_out(const Drained& /*effect*/) { on_drained_(); }
 
-  // The name is empty if there are no tenants.
-  const TenantConfig& tenant_config(Admission::Tenant tenant) const;
-  // Returns a reply if the request is denied.
-  std::optional<net::EarlyReply> admit(Admission::Tenant tenant, uint64_t tokens);
   // Requires: the sink, the tenant and the paid tokens of the exchange are set.
   void begin(RequestId id, Exchange admitted, const net::HttpRequest& request, RequestBody body,
              bool generates);
-  // The key for consistent_hash; empty: none.
-  bool is_probe(const net::HttpRequest& request, const TenantConfig& tenant) const;
-  // A row of a batch.
-  bool is_row(const net::HttpRequest& request) const;
-  bool prefills_several_prompts() const;
-  std::string_view session_of(const net::HttpRequest& request, const RequestBody& body) const;
-  // The worker's name; `gone` if it has left.
-  std::string_view name_of(WorkerId worker, std::string_view gone = {}) const;
+  std::string leg_lines(const StartLeg& effect, const Exchange& exchange, const KvWords& words,
+                        const Span* span) const;
   KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;
   std::string leg_body(const StartLeg& effect, const Exchange& exchange,
                        const KvWords& words) const;
@@ -218,21 +165,8 @@ class RelayApi final : public net::HttpCallHandler {
   void take_off(net::CallId call);
   // `error`: why it failed; empty: it did not.
   Leg take_leg(net::CallId call, std::string_view error = "");
-  void end_trace(Exchange& exchange, Outcome outcome);
-  void keep_timing(RequestId id, Exchange& exchange, Outcome outcome);
-  // The name of a request at workers. No client can guess it, and no other request has it.
-  std::string leg_name(RequestId id) const;
-  // Notes that these prompts of the request are to end.
-  void begin_abort(RequestId id, const Prompts& prompts);
-  // Takes the next step for the requests in abort_due_, and comes again until all have ended.
-  void step_aborts();
-  void step_aborts_soon();  // In the next turn.
-  // Returns true if the router has ended the request itself.
-  bool step_abort(RequestId id);
-  // A worker answers one question at a time; names that come meanwhile are in the next one.
-  using Asked = std::pair<WorkerId, Admission::Tenant>;
-  void ask_to_abort(const Asked& asked);
-  void answer_aborted(RequestId id);
+  Sight look(RequestId id) const override;
+  void answer_aborted(RequestId id) override;
   // Counts the end and drops the exchange.
   void end(RequestId id, Outcome outcome);
   // "request ", and its x-request-id, for the log.
@@ -246,40 +180,17 @@ class RelayApi final : public net::HttpCallHandler {
   std::function<void(TokensQuestion)> ask_tokens_;  // Set if the core has kv().
   const std::unique_ptr<net::HttpClient> client_;
   Router core_;
-  Admission admission_;
-  const KeyCheck probe_check_;
-  const KeyCheck rows_check_;
-  RouterMetrics metrics_;
-  RequestTimings timings_;
-  net::ServerTls* tls_ = nullptr;
-  const std::unique_ptr<Tracer> tracer_;  // If the config has one.
+  RequestWatch watch_;
+  Reception reception_;
+  Aborts aborts_;
 
-  const std::string leg_prefix_;
   uint64_t ids_ = 0;
   std::unordered_map<RequestId, Exchange> exchanges_;
   std::unordered_map<net::CallId, Leg> legs_;
   std::map<LegId, net::CallId> calls_;
-  // A request that is to end.
-  struct Ending {
-    Instant since{};  // The first call that meant it.
-    Prompts prompts;
-  };
-  std::map<RequestId, Ending> aborting_;
-  std::set<RequestId> abort_due_;
-  struct AbortQuestion {
-    bool in_flight = false;
-    std::set<std::string, std::less<>> next;  // The names that it will have.
-  };
-  std::map<Asked, AbortQuestion> abort_questions_;
-  std::optional<net::TimerId> abort_timer_;  // Makes all of aborting_ due.
-  std::optional<net::TimerId> abort_soon_;
 
   const net::HttpReplyHead* head_ = nullptr;  // Set while the core handles it.
   std::string scratch_;
-  WarnGate degraded_warning_{std::chrono::seconds(10)};
-  WarnGate avoided_warning_{std::chrono::seconds(1)};
-  // Clients cause these lines, as many as they like. One gate for each reason.
-  std::array<WarnGate, kDenialReasons> denial_lines_;
   Runner runner_{loop_, core_, *this};
 };
 

@@ -11,6 +11,7 @@
 
 #include "common/id.h"
 #include "net/http/http_client.h"
+#include "net/http/http_server.h"
 #include "router/relay/leg_head.h"
 
 namespace pdjob::router {
@@ -28,8 +29,7 @@ class ReplySink {
   // The head of a worker's reply; the marks are added to it.
   virtual void begin(const net::HttpReplyHead& head, WorkerId writer, const ReplyMarks& marks) = 0;
   // Body bytes in the framing of that head. Returns false if the reader is slow: the caller then
-  // pauses the worker until RelayApi::client_writable(). The call may find that the client has
-  // left, which can destroy the sink.
+  // pauses the worker until RelayApi::client_writable().
   virtual bool write(std::string_view raw) = 0;
   // Another worker writes the rest of the body.
   virtual void change_writer() = 0;
@@ -44,5 +44,9 @@ class ReplySink {
   // The request's body and its copies are freed, while the reply continues.
   virtual void body_freed() = 0;
 };
+
+inline void reply_json(ReplySink& sink, const net::EarlyReply& reply) {
+  sink.reply(reply.status, "application/json", reply.body, reply.headers);
+}
 
 }  // namespace pdjob::router

@@ -81,7 +81,7 @@ class SimRouter final : public SimMember {
   const router::Router& core() const { return api_->relay().core(); }
   // A counter without labels.
   uint64_t metric(const std::string& name) {
-    const std::string text = "\n" + api_->relay().metrics_text();
+    const std::string text = "\n" + api_->relay().watch().metrics_text();
     const size_t at = text.find("\n" + name + " ");
     return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
   }

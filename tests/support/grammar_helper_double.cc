@@ -12,10 +12,14 @@
 
 namespace {
 
-void say(int channel, pdjob::worker::HelperWord word, uint32_t size, const std::string& text) {
+std::string frame_of(pdjob::worker::HelperWord word, uint32_t size, const std::string& text) {
   std::string frame(reinterpret_cast<const char*>(&size), sizeof size);
   frame += static_cast<char>(word);
-  frame += text;
+  return frame + text;
+}
+
+void say(int channel, pdjob::worker::HelperWord word, uint32_t size, const std::string& text) {
+  const std::string frame = frame_of(word, size, text);
   for (size_t at = 0; at < frame.size();) {
     const ssize_t put = write(channel, frame.data() + at, frame.size() - at);
     if (put <= 0) {
@@ -46,14 +50,18 @@ int main(int argc, char** argv) {
   say(channel, HelperWord::kReady, 1, "");
   char buffer[4096];
   for (bool first = true; read(channel, buffer, sizeof buffer) > 0; first = false) {
-    if (mode == "crash" || (mode == "crash later" && !first)) {
+    if (mode == "unknown word" || (mode == "unknown word later" && !first)) {
+      say(channel, static_cast<HelperWord>(99), 1, "");
+    } else if (mode == "crash" || (mode == "crash later" && !first)) {
       std::abort();
     } else if (mode == "killed" || (mode == "killed once" && is_first_of_all(argv[2]))) {
       raise(SIGKILL);
     } else if (mode == "answer, then SIGXCPU") {
       say(channel, HelperWord::kRefused, 5, "seen");
       raise(SIGXCPU);
-    } else if (mode == "crash later" || mode == "killed once") {
+    } else if (mode == "answer twice") {
+      say(channel, HelperWord::kRefused, 5, "seen" + frame_of(HelperWord::kRefused, 4, "lie"));
+    } else if (mode == "crash later" || mode == "killed once" || mode == "unknown word later") {
       say(channel, HelperWord::kRefused, 5, "seen");
     } else if (mode == "lie") {
       say(channel, HelperWord::kCompiled, 5, "none");
@@ -61,8 +69,6 @@ int main(int argc, char** argv) {
       for (;;) {
         say(channel, HelperWord::kCompiled, 32U << 20U, std::string(1U << 20U, 'x'));
       }
-    } else if (mode == "unknown word") {
-      say(channel, static_cast<HelperWord>(99), 1, "");
     } else if (mode == "no size") {
       say(channel, HelperWord::kCompiled, 0, "");
     } else if (mode == "huge size") {

@@ -43,7 +43,7 @@ void KvWatch::subscribe(net::ExchangeId id, bool head_only) {
   std::string frames = frames_of(blocks_.all());
   openai::append_kv_frame(frames, "");
   subscribers_[id] = frames.size();
-  server_.write(id, frames);  // Last: it may find that the router has left.
+  server_.write(id, frames);
 }
 
 void KvWatch::take(std::span<const ReportKept> changes) {
@@ -58,17 +58,14 @@ void KvWatch::take(std::span<const ReportKept> changes) {
 
 // Disconnects a subscriber that reads too slowly.
 void KvWatch::tell_all(const std::string& frames) {
-  const auto all = subscribers_;  // Writing may remove some.
-  for (const auto& [id, at_first] : all) {
-    const auto subscriber = subscribers_.find(id);
-    if (subscriber == subscribers_.end()) {
-      continue;
-    }
+  for (auto next = subscribers_.begin(); next != subscribers_.end();) {
+    const auto subscriber = next++;
+    auto& [id, at_first] = *subscriber;
     const size_t queued = server_.bytes_queued(id);
-    subscriber->second = std::min(at_first, queued);
-    if (queued > subscriber->second + limits::kKvStreamQueueBytesMax) {
-      subscribers_.erase(subscriber);
+    at_first = std::min(at_first, queued);
+    if (queued > at_first + limits::kKvStreamQueueBytesMax) {
       server_.abort(id);
+      subscribers_.erase(subscriber);
     } else {
       server_.write(id, frames);
     }

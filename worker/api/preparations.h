@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "net/http/http_server.h"
 #include "openai/openai.h"
 #include "openai/tokenize_request.h"
 #include "worker/api/generation_maker.h"
@@ -22,6 +24,18 @@ using ParsedThen = std::function<void(std::variant<openai::ApiRequest, openai::A
 // Parses a long body.
 std::unique_ptr<Preparation> prepare_request(openai::ApiKind kind, std::string body,
                                              ParsedThen then);
+
+// The facts in a request's headers.
+struct Asked {
+  net::ExchangeId http;
+  std::string request_id;
+  std::string leg;     // x-pdjob-leg.
+  std::string tenant;  // The owner, as the router says; empty if there are no tenants.
+  // Set by a router that may continue the stream at another worker.
+  std::optional<int64_t> created;
+  size_t bytes = 0;           // Size of its body.
+  std::string not_held = {};  // x-pdjob-not-held.
+};
 
 // A request whose generations can start.
 struct PreparedRequest {

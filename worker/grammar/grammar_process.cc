@@ -168,7 +168,7 @@ bool GrammarProcess::read_more() {
 void GrammarProcess::on_ready(uint32_t /*epoll_events*/) {
   write_more();
   if (!read_more()) {
-    return lose_child("its answer is too long", takes_too_much());
+    return distrust("its answer is too long");
   }
   take_frames();
 }
@@ -178,7 +178,7 @@ void GrammarProcess::take_frames() {
     uint32_t size = 0;
     std::memcpy(&size, received_.data(), sizeof size);
     if (size == 0 || size > limits::kCompiledGrammarBytesMax + 1) {
-      return lose_child("its answer is none", takes_too_much());
+      return distrust("its answer is none");
     }
     if (received_.size() < kHelperHeadBytes + size) {
       return;
@@ -191,7 +191,8 @@ void GrammarProcess::take_frames() {
 }
 
 void GrammarProcess::take_frame(char word, std::string text) {
-  if (word == static_cast<char>(HelperWord::kReady) && !ready_) {
+  const bool says_more = !received_.empty();
+  if (word == static_cast<char>(HelperWord::kReady) && !ready_ && !says_more) {
     ready_ = true;
     if (running_) {
       send_job();
@@ -200,9 +201,12 @@ void GrammarProcess::take_frame(char word, std::string text) {
   }
   const bool compiled = word == static_cast<char>(HelperWord::kCompiled);
   if (!ready_ || !running_ || (!compiled && word != static_cast<char>(HelperWord::kRefused))) {
-    return lose_child("its answer is none", takes_too_much());
+    return distrust("its answer is none");
   }
   has_answered_ = true;
+  if (says_more) {
+    forget_child();  // Otherwise the rest would answer the next grammar.
+  }
   answer(compiled ? Result<std::string>(std::move(text))
                   : Error{ErrorCode::kInvalidArgument, std::move(text)});
 }
@@ -215,7 +219,7 @@ void GrammarProcess::on_exit(const net::ChildExit& exit) {
     take_frames();
   }
   if (child != children_) {
-    return;  // What it wrote was no answer, and another one has its place.
+    return;  // Its answer was none, and another child has its place.
   }
   if (!ready_ || !running_) {
     return lose_child(exit.how, takes_too_much());
@@ -227,10 +231,24 @@ void GrammarProcess::on_exit(const net::ChildExit& exit) {
   if (seen && (ended_it || jobs_.front().tried)) {
     return lose_child(exit.how, ended_from_outside(exit) ? killed() : takes_too_much());
   }
-  // Its death may have another cause. A new child has seen no other grammar.
-  log::warn("the grammar helper ended (" + exit.how + "): another one compiles grammar " +
+  retry(exit.how, seen);
+}
+
+// The child wrote something else than an answer. An earlier grammar may be the cause.
+void GrammarProcess::distrust(const std::string& how) {
+  const bool has_seen_others = running_ && has_answered_;
+  if (has_seen_others && !jobs_.front().tried) {
+    retry(how, /*tried=*/true);
+  } else {
+    lose_child(how, takes_too_much());
+  }
+}
+
+// The end of the child may have another cause than its grammar. A new child has seen no other one.
+void GrammarProcess::retry(const std::string& how, bool tried) {
+  log::warn("the grammar helper ended (" + how + "): another one compiles grammar " +
             jobs_.front().digest);
-  jobs_.front().tried = seen;
+  jobs_.front().tried = tried;
   forget_child();
   end_job();
   advance();

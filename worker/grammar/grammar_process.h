@@ -58,6 +58,8 @@ class GrammarProcess final : net::FdHandler {
   void take_frames();
   void take_frame(char word, std::string text);
   void on_exit(const net::ChildExit& exit);
+  void distrust(const std::string& how);
+  void retry(const std::string& how, bool tried);
   // Ends the child if it still runs, and fails its current job with `error`.
   void lose_child(const std::string& how, Error error);
   void forget_child();

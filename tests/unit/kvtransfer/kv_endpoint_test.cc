@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/limits.h"
 #include "kvtransfer/link/transport.h"
 #include "kvtransfer/open_transport.h"
 #include "kvtransfer/rows/unique_fd.h"
@@ -610,6 +611,23 @@ TEST(KvEndpoint, TwoTransfersOfOneIdDoNotDisturbTheFirst) {
   receiver.expect<FetchDone>();
   EXPECT_TRUE(to.holds(1, 0, 64));
   EXPECT_FALSE(receiver.next(milliseconds(20)));
+}
+
+TEST(KvEndpoint, AnOfferThatIsMadeAgainIsRememberedAsLongAsOthers) {
+  TestEndpoint sender({.engine_id = "prefill"}), receiver({.engine_id = "decode"});
+  TestRegion source({}), to({});
+  const auto end = [&](uint64_t number, const char* why) {
+    sender->offer(transfer_id(number), source.region(), in(kDeadline));
+    sender->withdraw(transfer_id(number), {ErrorCode::kCancelled, why});
+    EXPECT_EQ(sender.expect<OfferFailed>().error.message, why);
+  };
+  end(0, "once");
+  for (uint64_t number = 1; number < limits::kTransfersMax; ++number) {
+    end(number, "another");
+  }
+  end(0, "twice");
+  receiver->fetch(transfer_id(0), sender->address(), to.region(), 64, in(seconds(2)));
+  EXPECT_EQ(receiver.expect<FetchFailed>().error.message, "twice");
 }
 
 TEST(KvEndpoint, RunsWithoutATokenOnLoopback) {

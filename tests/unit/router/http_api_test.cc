@@ -636,7 +636,8 @@ TEST_F(HttpApiTest, ACollectorThatTakesNothingIsInNobodysWay) {
   serve();
   EXPECT_EQ(complete().status, 200);
   EXPECT_TRUE(turn_until(loop, [&] {
-    return api->relay().metrics_text().find("pdjob_router_spans_dropped 2\n") != std::string::npos;
+    return api->relay().watch().metrics_text().find("pdjob_router_spans_dropped 2\n") !=
+           std::string::npos;
   }));
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 
 #include "common/limits.h"
@@ -456,6 +457,48 @@ TEST_P(HttpServerTest, AbortShowsAnIncompleteReply) {
   EXPECT_EQ(server->replies_alive(), 0U);
 }
 
+TEST_P(HttpServerTest, NoWriteCallsTheHandlerEvenIfItFindsThatTheClientIsGone) {
+  open();
+  const std::string piece(limits::kMiB, 'p');
+  const std::function<void(ExchangeId)> endings[] = {
+      [&](ExchangeId id) { server->reply(id, 200, "text/plain", piece); },
+      [&](ExchangeId id) {
+        server->begin(id, 200, "text/plain");
+        server->write(id, piece);
+        server->write(id, piece);
+        server->end(id);
+      },
+      [&](ExchangeId id) {
+        server->begin_raw(id, "HTTP/1.1 200 OK\r\nContent-Length: 2097152\r\n\r\n");
+        server->write_raw(id, piece);
+        server->write_raw(id, piece);
+        server->end_raw(id, true);
+      },
+      [&](ExchangeId id) {
+        server->begin(id, 200, "text/plain");
+        server->write(id, piece);
+        server->abort(id);
+      },
+      [&](ExchangeId id) {
+        server->begin(id, 200, "text/plain");
+        server->write(id, piece);
+        server->write(id, piece);
+      }};
+  for (const auto& ending : endings) {
+    const auto client = connect();
+    client->send(kGet);
+    ASSERT_TRUE(run_until(loop, [&] { return handler.requests.size() == 1; }));
+    const ExchangeId id = std::exchange(handler.requests, {}).front();
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    setsockopt(client->fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    client->close();
+    ending(id);
+    EXPECT_TRUE(handler.gone.empty());
+  }
+  // Only the last one has not ended.
+  ASSERT_TRUE(run_until(loop, [&] { return handler.gone.size() == 1; }));
+}
+
 TEST_P(HttpServerTest, QueuesForASlowReaderAndTellsWhenItHasCaughtUp) {
   open();
   const auto client = connect();
@@ -588,6 +631,100 @@ TEST_P(HttpServerTest, TurnsAwayMoreRequestsAtOnceThanItsLimit) {
   const auto fourth = connect();
   fourth->send(kGet);
   EXPECT_TRUE(fourth->wait_for("GET /x"));
+}
+
+// A client of a loop that has nothing else. Its first bytes are a request; more come as fast as
+// they are read.
+class EndlessClient final : public Stream {
+ public:
+  EndlessClient(size_t& reads, FdHandler*& connection) : reads_(reads), connection_(connection) {}
+  Status watch(FdHandler& handler) override {
+    connection_ = &handler;
+    return ok();
+  }
+  int connect_error() const override { return 0; }
+  ssize_t read(std::span<char> to) override {
+    ++reads_;
+    std::ranges::fill(to, '\n');
+    std::ranges::copy(std::exchange(request_, {}), to.begin());
+    return reads_ < 1000 ? static_cast<ssize_t>(to.size()) : 0;
+  }
+  ssize_t write(std::span<const std::string_view> pieces) override {
+    return static_cast<ssize_t>(pieces.front().size());
+  }
+  void finish_writing() override {}
+  void reset_when_closed() override {}
+
+ private:
+  size_t& reads_;
+  FdHandler*& connection_;
+  std::string_view request_ = kGet;
+};
+
+class EndlessClientsLoop final : public Loop {
+ public:
+  class Door final : public Listener {
+   public:
+    explicit Door(EndlessClientsLoop& loop) : loop_(loop) {}
+    Status watch(FdHandler& handler) override {
+      loop_.server_ = &handler;
+      return ok();
+    }
+    Result<std::unique_ptr<Stream>> accept() override {
+      return std::exchange(loop_.arrives_, false)
+                 ? std::unique_ptr<Stream>(
+                       std::make_unique<EndlessClient>(loop_.reads, loop_.newest))
+                 : nullptr;
+    }
+    uint16_t port() const override { return 1; }
+
+   private:
+    EndlessClientsLoop& loop_;
+  };
+
+  void let_one_arrive() {
+    arrives_ = true;
+    server_->on_ready(EPOLLIN);
+  }
+
+  Instant now() const override { return {}; }
+  Instant exact_now() const override { return {}; }
+  TimerId call_at(Instant /*when*/, std::function<void()> /*work*/) override { return {}; }
+  void cancel(TimerId /*timer*/) override {}
+  void post(std::function<void()> /*work*/) override {}
+  void at_turn_end(TurnHandler& /*handler*/) override {}
+  void forget_turn_end(TurnHandler& /*handler*/) override {}
+  int64_t unix_seconds() const override { return 0; }
+  uint64_t entropy() override { return 0; }
+  Result<std::unique_ptr<Stream>> connect(const SocketAddress& /*address*/) override {
+    return Error{ErrorCode::kUnsupported, ""};
+  }
+  Result<std::unique_ptr<Listener>> listen(const ListenOptions& /*options*/) override {
+    return std::unique_ptr<Listener>(std::make_unique<Door>(*this));
+  }
+  std::unique_ptr<Resolver> make_resolver() override { return nullptr; }
+  std::unique_ptr<Helper> make_helper(const std::string& /*name*/) override { return nullptr; }
+
+  size_t reads = 0;
+  FdHandler* newest = nullptr;  // Of the server's connections.
+
+ private:
+  FdHandler* server_ = nullptr;
+  bool arrives_ = false;
+};
+
+TEST(HttpServerLimitTest, AClientThatIsTurnedAwayIsReadOnlySoFar) {
+  EndlessClientsLoop loop;
+  LambdaHandler handler;
+  const auto server = HttpServer::open(loop, handler, {.connections_max = 1});
+  ASSERT_TRUE(server.has_value());
+  loop.let_one_arrive();
+  loop.newest->on_ready(EPOLLIN);
+  ASSERT_EQ(handler.requests.size(), 1U);
+  loop.reads = 0;
+  loop.let_one_arrive();
+  EXPECT_EQ(handler.requests.size(), 1U);
+  EXPECT_LE(loop.reads, 16U);
 }
 
 TEST_P(HttpServerTest, AtItsLimitTheConnectionThatWaitedLongestGivesWay) {

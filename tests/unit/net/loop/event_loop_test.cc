@@ -3,6 +3,8 @@
 #include <array>
 #include <functional>
 #include <future>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/os/real_clock.h"
+#include "common/os/tied_posts.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::net {
@@ -337,6 +340,18 @@ TEST(EventLoop, RefusesWhatCannotBeWatched) {
   EXPECT_FALSE(loop.watch(9999, EPOLLIN, handler).has_value());
   loop.unwatch(9999);
   loop.unwatch(-1);
+}
+
+TEST(TiedPosts, WorkOfAnOwnerThatHasEndedIsDropped) {
+  EventLoop loop;
+  std::vector<std::string> done;
+  std::optional<TiedPosts<EventLoop>> role(std::in_place, loop);
+  std::thread([&] { role->post([&] { done.emplace_back("stale"); }); }).join();
+  role.emplace(loop);
+  std::thread([&] { role->post([&] { done.emplace_back("fresh"); }); }).join();
+  loop.post([&] { loop.stop(); });
+  loop.run();
+  EXPECT_EQ(done, (std::vector<std::string>{"fresh"}));
 }
 
 }  // namespace

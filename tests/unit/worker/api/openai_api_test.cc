@@ -73,7 +73,8 @@ class DamagingPrefill {
 
 class OpenaiApiTest : public testing::Test {
  protected:
-  explicit OpenaiApiTest(std::chrono::microseconds per_token = std::chrono::microseconds::zero())
+  explicit OpenaiApiTest(std::chrono::microseconds per_token = std::chrono::microseconds::zero(),
+                         const std::string& weight_version = "")
       : engine_(std::make_unique<WatchedEngine>(fake_engine(per_token))),
         thread_(*engine_, decode::core_factory({})(kSize), kPatience, [this](OutputBatch batch) {
           loop_.post([this, batch = std::move(batch)]() mutable { api_->take(std::move(batch)); });
@@ -88,6 +89,7 @@ class OpenaiApiTest : public testing::Test {
         OpenaiApiOptions{.name = "d0",
                          .role = net::Role::kDecode,
                          .kv = endpoint_->address(),
+                         .weight_version = weight_version,
                          .kv_standstill = [this] { return endpoint_->standstill(); }},
         *engine_, thread_, metrics_, [this](auto answer) {
           endpoint_->report_pairs([this, answer](auto pairs) {
@@ -200,6 +202,7 @@ TEST_F(OpenaiApiTest, TellsTheRouterOfAPairWhoseKvComesDamagedAgainAndAgain) {
 // --- streams that go on at another worker
 
 struct ContinuedStream : OpenaiApiTest {
+  using OpenaiApiTest::OpenaiApiTest;
   // A chunk of a stream: its event, and the tokens that it tells the router.
   struct Chunk {
     std::string told;
@@ -564,11 +567,15 @@ TEST_F(AbortedRequest, ThatGoesOnHereKeepsTheTokensThatItBrought) {
   turn_until([&] { return api_->load().kv_rows_used == 0; });
 }
 
-TEST_F(OpenaiApiTest, SaysWhichWeightsMadeATokenOfGenerate) {
-  api_->set_weight_version("step-7");
+class UpdatedWeights : public OpenaiApiTest {
+ protected:
+  UpdatedWeights() : OpenaiApiTest({}, "v2") {}
+};
+
+TEST_F(UpdatedWeights, AreNamedWithATokenOfGenerate) {
   const Reply reply =
       ask("POST", "/generate", R"({"input_ids":[1],"sampling_params":{"max_new_tokens":2}})");
-  EXPECT_NE(reply.body.find(R"("weight_version":"step-7")"), std::string::npos) << reply.body;
+  EXPECT_NE(reply.body.find(R"("weight_version":"v2")"), std::string::npos) << reply.body;
 }
 
 TEST_F(OpenaiApiTest, GenerateShowsTheTokenThatEndedIt) {
@@ -634,8 +641,11 @@ TEST_F(ContinuedStream, OfGenerateIsTheSameWhereverItWasCut) {
   }
 }
 
-TEST_F(ContinuedStream, OfGenerateSaysWhichWeightsMadeItsEarlierTokens) {
-  api_->set_weight_version("v2");
+struct ContinuedStreamAfterAnUpdate : ContinuedStream {
+  ContinuedStreamAfterAnUpdate() : ContinuedStream({}, "v2") {}
+};
+
+TEST_F(ContinuedStreamAfterAnUpdate, SaysWhichWeightsMadeItsEarlierTokens) {
   const auto chunks =
       chunks_of(ask("POST", "/generate",
                     R"({"input_ids":[1,2,3],"stream":true,"sampling_params":{"max_new_tokens":4,)"

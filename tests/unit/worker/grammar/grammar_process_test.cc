@@ -103,6 +103,15 @@ TEST_F(GrammarProcessTest, ADeathAfterAnAnswerDoesNotBlameTheNextGrammar) {
   }
 }
 
+TEST_F(GrammarProcessTest, WhatAChildSaysBeyondItsAnswerDoesNotAnswerTheNextGrammar) {
+  for (const char* mode : {"answer twice", "unknown word later"}) {
+    for (const auto& result :
+         ask(program(mode), {"root ::= \"a\"", "root ::= \"b\"", "root ::= \"c\""})) {
+      EXPECT_EQ(result.error().message, "seen") << mode;
+    }
+  }
+}
+
 TEST_F(GrammarProcessTest, AnAnswerThatIsNoGrammarIsNotFollowed) {
   EXPECT_EQ(ask(program("lie"), {"root ::= \"a\""})[0].error().code, ErrorCode::kCorrupt);
   // Timing decides which limit trips first: the first frame's, or that of the bytes.
