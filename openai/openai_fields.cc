@@ -157,11 +157,11 @@ void read_tokens(Problem& problem, const std::string& param, const dom::array& l
                  std::vector<Token>& out) {
   out.reserve(list.size());
   for (const dom::element element : list) {
-    int64_t token = 0;
-    if (element.get(token) != simdjson::SUCCESS || token < 0 || token > kTokenMax) {
+    const auto token = as_integer(element);
+    if (!token || *token < 0 || *token > kTokenMax) {
       return must_be(problem, element_name(param, out.size()), "a token id", element);
     }
-    out.push_back(static_cast<Token>(token));
+    out.push_back(static_cast<Token>(*token));
   }
 }
 
