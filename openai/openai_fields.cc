@@ -86,7 +86,7 @@ std::string why_not_json(simdjson::error_code error, std::string_view body) {
   return "is not valid JSON: " + (reason.empty() ? simdjson::error_message(error) : reason);
 }
 
-// JSON has no largest number, but its reader here has.
+// JSON has no largest number, but its reader here has: 1.8e308.
 void refuse_number(Problem& problem, simdjson::error_code error, std::string_view body) {
   const std::string field = json_large_number(body);
   if (field.empty()) {
@@ -110,6 +110,13 @@ Problem read_object(std::string_view body, const std::function<void(const Fields
   dom::element root;
   auto error = parser.allocate(body.size(), limits::kJsonDepthMax);
   if (error == simdjson::SUCCESS) {
+    error = parser.parse(body.data(), body.size()).get(root);
+  }
+  std::string pointed;
+  if (error == simdjson::NUMBER_ERROR) {
+    // JSON has no largest integer. A field that needs one of 64 bits refuses it by its name.
+    pointed = with_points_in_large_integers(body);
+    body = pointed;
     error = parser.parse(body.data(), body.size()).get(root);
   }
   dom::object object;

@@ -71,7 +71,9 @@ namespace {
 
 void read_parameters(const Fields& function, std::string& out) {
   const auto parameters = function.find("parameters");
-  if (!parameters || (parameters->is_object() && !asks_for_something(*parameters))) {
+  // PHP writes an empty object as [].
+  const bool listed = parameters && (parameters->is_object() || parameters->is_array());
+  if (!parameters || (listed && !asks_for_something(*parameters))) {
     out = kNoParameters;
     return;
   }

@@ -137,6 +137,13 @@ TEST(ParseTemplate, ReadsHowItIsFilled) {
   EXPECT_NE(completion_refusal(R"("chat_template_kwargs":{"a":1})"), "accepted");
 }
 
+TEST(ParseTools, AnEmptyListOfParametersIsPhpsEmptyObject) {
+  const ApiRequest request = chat(tools(tool(R"({"name":"a","parameters":[]})")));
+  EXPECT_EQ(request.tools.at(0).parameters, R"({"type":"object","properties":{}})");
+  EXPECT_EQ(refused(tools(tool(R"({"name":"a","parameters":["b"]})"))),
+            "tools[0].function.parameters");
+}
+
 TEST(ParseTemplate, ThinkingHasMoreNamesThanOne) {
   const auto values = [](const char* fields) { return chat(fields).chat_template.values; };
   const Values off = {{"enable_thinking", "false"}};

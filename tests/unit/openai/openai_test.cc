@@ -315,7 +315,7 @@ TEST(ParseTools, RefusalsNameTheField) {
   EXPECT_EQ(of(tools(tool(R"({"name":")" + std::string(65, 'n') + "\"}"))),
             "tools[0].function.name");
   EXPECT_EQ(of(tools(std::string(kTool) + "," + std::string(kTool))), "tools[1].function.name");
-  for (const char* parameters : {"7", "[]", "true", R"({"type":"string"})"}) {
+  for (const char* parameters : {"7", "[1]", "true", R"({"type":"string"})"}) {
     EXPECT_EQ(of(tools(tool(R"({"name":"a","parameters":)" + std::string(parameters) + "}"))),
               "tools[0].function.parameters")
         << parameters;
