@@ -25,10 +25,16 @@ namespace dom = simdjson::dom;
 
 void refuse_of_other_forms(const Fields& fields, ApiKind kind) {
   if (kind != ApiKind::kChat) {
-    for (const char* name : {"chat_template_kwargs", "continue_final_message", "functions"}) {
+    for (const char* name : {"chat_template_kwargs", "continue_final_message", "enable_thinking",
+                             "functions", "thinking"}) {
       fields.unsupported(name);
     }
     fields.only("add_generation_prompt", true);
+  }
+  if (kind == ApiKind::kChat) {
+    fields.unsupported("prompt", "is a field of completions: use messages");
+  } else {
+    fields.unsupported("messages", "is a field of chats: use prompt");
   }
   // A chat's template writes its special tokens itself.
   fields.only("add_special_tokens", kind == ApiKind::kCompletion);
@@ -307,7 +313,7 @@ const char* sample_of(ApiKind kind) {
         {"role":"assistant","function_call":{"name":"f"}},{"role":"tool","content":"b"}],
         "tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{
         "mode":"auto","tools":[{"function":{"name":"f"}}]}},"stream":true,
-        "chat_template_kwargs":{},"presence_penalty":1,
+        "chat_template_kwargs":{},"thinking":{"type":"enabled"},"presence_penalty":1,
         "stream_options":{},"response_format":{"type":"json_schema","json_schema":{"schema":{}}},
         "structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
         "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";

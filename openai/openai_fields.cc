@@ -86,7 +86,7 @@ std::string why_not_json(simdjson::error_code error, std::string_view body) {
   return "is not valid JSON: " + (reason.empty() ? simdjson::error_message(error) : reason);
 }
 
-// JSON has no largest number, but its reader here has.
+// JSON has no largest number, but its reader here has: 1.8e308.
 void refuse_number(Problem& problem, simdjson::error_code error, std::string_view body) {
   const std::string field = json_large_number(body);
   if (field.empty()) {
@@ -110,6 +110,13 @@ Problem read_object(std::string_view body, const std::function<void(const Fields
   dom::element root;
   auto error = parser.allocate(body.size(), limits::kJsonDepthMax);
   if (error == simdjson::SUCCESS) {
+    error = parser.parse(body.data(), body.size()).get(root);
+  }
+  std::string pointed;
+  if (error == simdjson::NUMBER_ERROR) {
+    // JSON has no largest integer. A field that needs one of 64 bits refuses it by its name.
+    pointed = with_points_in_large_integers(body);
+    body = pointed;
     error = parser.parse(body.data(), body.size()).get(root);
   }
   dom::object object;
@@ -157,11 +164,11 @@ void read_tokens(Problem& problem, const std::string& param, const dom::array& l
                  std::vector<Token>& out) {
   out.reserve(list.size());
   for (const dom::element element : list) {
-    int64_t token = 0;
-    if (element.get(token) != simdjson::SUCCESS || token < 0 || token > kTokenMax) {
+    const auto token = as_integer(element);
+    if (!token || *token < 0 || *token > kTokenMax) {
       return must_be(problem, element_name(param, out.size()), "a token id", element);
     }
-    out.push_back(static_cast<Token>(token));
+    out.push_back(static_cast<Token>(*token));
   }
 }
 

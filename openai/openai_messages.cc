@@ -34,13 +34,16 @@ std::string_view text_member(std::string_view type) {
   return type == "refusal" ? "refusal" : "";
 }
 
-// Mistral writes thoughts as a list of text parts, others as a string.
+// A part "thinking" or "reasoning" has its thoughts in the member of that name, or in "text".
+// Mistral writes them as a list of text parts, others as a string.
 void read_thoughts(const Fields& part, std::string& out) {
   const auto value = part.find("thinking");
   if (!value || !value->is_array()) {
-    std::string text;
-    part.text("thinking", text);
-    out += text;
+    for (const char* name : {"thinking", "reasoning", "text"}) {
+      std::string text;
+      part.text(name, text);
+      out += text;
+    }
     return;
   }
   read_objects(part, "thinking", limits::kMessagesMax, [&out](const Fields& thought) {
@@ -65,8 +68,11 @@ void read_part(const Fields& message, const std::string& param, dom::element par
   const Fields fields(object, param + ".", problem);
   std::string type;
   fields.text("type", type);
-  if (type == "thinking" && role == "assistant") {
+  if (role == "assistant" && (type == "thinking" || type == "reasoning")) {
     return read_thoughts(fields, out.reasoning);
+  }
+  if (role == "assistant" && type == "redacted_thinking") {
+    return;  // Only the server that wrote it can read it.
   }
   const std::string_view name = text_member(type);
   if (name.empty()) {
@@ -238,6 +244,59 @@ void read_messages(const Fields& fields, ApiRequest& request) {
   complete_results(request.messages);
 }
 
+namespace {
+
+// Names given in chat_template_kwargs count.
+void give(ApiTemplate& out, std::string_view variable, std::string json) {
+  if (std::ranges::find(out.values, variable, &std::pair<std::string, std::string>::first) ==
+      out.values.end()) {
+    out.values.emplace_back(variable, std::move(json));
+  }
+}
+
+void give_thinking(ApiTemplate& out, bool thinks) {
+  give(out, "enable_thinking", thinks ? "true" : "false");
+}
+
+// What Qwen's and DeepSeek's own servers call `enable_thinking` of chat_template_kwargs.
+void read_thinking(const Fields& fields, ApiTemplate& out) {
+  bool thinks = true;
+  fields.boolean("enable_thinking", thinks);
+  if (fields.find("enable_thinking")) {
+    give_thinking(out, thinks);
+  }
+  const auto thinking = fields.object("thinking");
+  std::string type;
+  if (thinking) {
+    thinking->text("type", type);
+    thinking->unsupported("budget_tokens");
+  }
+  if (type == "enabled" || type == "disabled") {
+    give_thinking(out, type == "enabled");
+  } else if (!type.empty()) {
+    thinking->wrong("type", "must be one of enabled, disabled, got " + excerpt(type));
+  }
+}
+
+void read_template_values(const Fields& fields, ApiTemplate& out) {
+  // The request itself decides these.
+  static constexpr std::string_view kOwn[] = {"messages",  "tools",     "add_generation_prompt",
+                                              "bos_token", "eos_token", "chat_template",
+                                              "tokenize",  "documents"};
+  const auto values = fields.object("chat_template_kwargs");
+  if (!values) {
+    return;
+  }
+  for (const auto& [name, value] : values->members()) {
+    if (std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn)) {
+      return values->wrong(name, "must not be given here");
+    }
+    out.values.emplace_back(name, simdjson::minify(value));
+  }
+}
+
+}  // namespace
+
 void read_template(const Fields& fields, ApiRequest& request) {
   ApiTemplate& out = request.chat_template;
   fields.boolean("continue_final_message", out.continues_last);
@@ -251,20 +310,8 @@ void read_template(const Fields& fields, ApiRequest& request) {
       !request.messages.back().tool_calls.empty()) {
     fields.wrong("continue_final_message", "needs a last message of text, without calls");
   }
-  // The request itself decides these.
-  static constexpr std::string_view kOwn[] = {"messages",  "tools",     "add_generation_prompt",
-                                              "bos_token", "eos_token", "chat_template",
-                                              "tokenize",  "documents"};
-  const auto values = fields.object("chat_template_kwargs");
-  if (!values) {
-    return read_effort(fields, "reasoning_effort", out);
-  }
-  for (const auto& [name, value] : values->members()) {
-    if (std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn)) {
-      return values->wrong(name, "must not be given here");
-    }
-    out.values.emplace_back(name, simdjson::minify(value));
-  }
+  read_template_values(fields, out);
+  read_thinking(fields, out);
   read_effort(fields, "reasoning_effort", out);
 }
 
@@ -281,14 +328,8 @@ void read_effort(const Fields& fields, const char* name, ApiTemplate& out) {
     return fields.wrong(name, "must be one of none, minimal, low, medium, high, xhigh, max, got " +
                                   excerpt(effort));
   }
-  const auto give = [&out](const char* variable, std::string json) {
-    const auto is_named = [variable](const auto& value) { return value.first == variable; };
-    if (std::ranges::none_of(out.values, is_named)) {
-      out.values.emplace_back(variable, std::move(json));
-    }
-  };
-  give("enable_thinking", effort == "none" ? "false" : "true");
-  give("reasoning_effort", "\"" + effort + "\"");
+  give_thinking(out, effort != "none");
+  give(out, "reasoning_effort", "\"" + effort + "\"");
 }
 
 }  // namespace pdjob::openai

@@ -336,9 +336,10 @@ void refuse_unsupported(const Fields& fields, bool stream) {
   static constexpr const char* kUnsupported[] = {
       // clang-format off
       "access_programs", "background", "best_of", "chat_template_kwargs", "context_management",
-      "conversation", "echo", "enable_response_messages", "guided_choice", "guided_grammar",
-      "guided_json", "guided_regex", "previous_input_messages", "previous_response",
-      "previous_response_id", "prompt", "return_token_ids", "return_weight_versions",
+      "conversation", "echo", "enable_response_messages", "enable_thinking", "guided_choice",
+      "guided_grammar", "guided_json", "guided_regex", "previous_input_messages",
+      "previous_response", "previous_response_id", "prompt", "return_token_ids",
+      "return_weight_versions", "thinking",
       // clang-format on
   };
   for (const char* name : kUnsupported) {

@@ -62,7 +62,6 @@ constexpr Refused kRefused[] = {
     {"sampling_logprobs_mode"},
     {"session_params"},
     {"task"},
-    {"thinking"},
     {"watermark"},
     // llama.cpp's.
     {"adaptive_target", {"-1"}},
@@ -95,6 +94,47 @@ constexpr Refused kRefused[] = {
     {"typ_p", {"1"}},
     {"typical_p", {"1"}},
     {"xtc_probability", {"0"}},
+    // Of servers with another API: Anthropic's, Hugging Face's, Mistral's, Ollama's and others.
+    {"ban_eos_token", {}, "is not supported: use ignore_eos"},
+    {"banned_strings"},
+    {"banned_tokens"},
+    {"custom_token_bans"},
+    {"early_stopping"},
+    {"encoder_repetition_penalty", {"1"}},
+    {"epsilon_cutoff", {"0"}},
+    {"eta_cutoff", {"0"}},
+    {"guidance_scale", {"1"}},
+    {"images"},
+    {"max_length", {}, "is not supported: use max_tokens"},
+    {"max_new_tokens", {}, "is not supported: use max_tokens"},
+    {"mirostat_mode", {"0"}},
+    {"negative_prompt"},
+    {"no_repeat_ngram_size", {"0"}},
+    {"num_beams", {"1"}},
+    {"num_predict", {}, "is not supported: use max_tokens"},
+    {"num_return_sequences", {"1"}, "is not supported: use n"},
+    {"options", {}, "is not supported: its members have names of their own here"},
+    {"penalty_alpha", {"0"}},
+    {"random_seed", {}, "is not supported: use seed"},
+    {"raw"},
+    {"safe_prompt"},
+    {"smoothing_factor", {"0"}},
+    {"stop_sequences", {}, "is not supported: use stop"},
+    {"system", {}, "is not supported: send a message of the role system"},
+    {"template"},
+    {"tfs", {"1"}},
+    {"tfs_z", {"1"}},
+    {"think", {}, "is not supported: use enable_thinking"},
+    {"top_a", {"0"}},
+};
+// Those of /v1/responses that a client may send to the other routes.
+constexpr Refused kOfResponses[] = {
+    {"input"},
+    {"instructions", {}, "is not supported: send a message of the role system"},
+    {"max_output_tokens", {}, "is not supported: use max_tokens"},
+    {"previous_response_id"},
+    {"reasoning", {}, "is not supported: use reasoning_effort"},
+    {"text"},
 };
 
 constexpr Idle kIdle[] = {
@@ -179,10 +219,17 @@ constexpr Refused kRefusedOfEmbeddings[] = {
     {"embed_dtype", {"\"float32\""}},
     {"embed_override_token_id"},
     {"embed_overrides"},
+    {"embedding_type", {"\"float\""}, "is not supported: use encoding_format"},
     {"endianness", {"\"native\"", "\"little\""}},
+    {"input_type", {}, "is not supported: put its words into the input"},
     {"lora_path"},
     {"messages"},
+    {"output_dimension", {}, "is not supported: use dimensions"},
+    {"output_dtype", {"\"float\""}},
     {"padding", {"\"do_not_pad\""}},
+    {"prompt_name"},
+    {"task"},
+    {"truncate", {"\"NONE\""}},
 };
 constexpr Idle kIdleOfEmbeddings[] = {
     "media_io_kwargs",
@@ -319,14 +366,26 @@ void read_penalized_tokens(const Fields& fields, const SamplingParams& sampling)
   }
 }
 
+// Hugging Face's word for a temperature of 0.
+void read_sample(const Fields& fields, const SamplingParams& sampling) {
+  if (sampling.temperature > 0) {
+    fields.only("do_sample", true);
+  } else {
+    fields.idle("do_sample");
+  }
+}
+
 }  // namespace
 
 void read_unserved(const Fields& fields, const ApiRequest& request) {
   switch (request.kind) {
     case ApiKind::kChat:
     case ApiKind::kCompletion:
+      read_lists(fields, kOfResponses, {});
+      [[fallthrough]];
     case ApiKind::kResponses:
       read_lists(fields, kRefused, kIdle);
+      read_sample(fields, request.sampling);
       fields.only("include_reasoning", true);
       fields.only("parse_tool_calls", true);
       return read_penalized_tokens(fields, request.sampling);

@@ -150,8 +150,10 @@ class SchemaReader {
   }
 
   Result<value> follow(const value& reference, const Place& place) {
-    if (reference.is<std::string>() && references_.is_elsewhere(reference.get<std::string>())) {
-      PDJOB_TRY_STATUS(notes_.not_held(place.path, "$ref", "$ref must stay inside the schema"));
+    const std::string why =
+        reference.is<std::string>() ? references_.obstacle(reference.get<std::string>()) : "";
+    if (!why.empty()) {
+      PDJOB_TRY_STATUS(notes_.not_held(place.path, "$ref", why));
       return value(object());
     }
     PDJOB_TRY(const size_t number, references_.find(reference, place.path));

@@ -144,6 +144,9 @@ class ContainerReader {
     if (named == nullptr) {
       return ok();
     }
+    if (named->is<array>() && named->get<array>().empty()) {
+      return ok();  // PHP's way to write an empty object.
+    }
     if (!named->is<object>()) {
       return refused_schema(context_.path, "properties must be an object");
     }

@@ -123,8 +123,10 @@ Status SchemaMerger::add(object& into, const value& schema, const std::string& p
   }
   object part = schema.get<object>();
   if (const auto* reference = member(part, "$ref")) {
-    if (reference->is<std::string>() && references_.is_elsewhere(reference->get<std::string>())) {
-      PDJOB_TRY_STATUS(notes_.not_held(path, "$ref", "$ref must stay inside the schema"));
+    const std::string why =
+        reference->is<std::string>() ? references_.obstacle(reference->get<std::string>()) : "";
+    if (!why.empty()) {
+      PDJOB_TRY_STATUS(notes_.not_held(path, "$ref", why));
     } else {
       PDJOB_TRY(const size_t number, references_.find(*reference, path));
       PDJOB_TRY_STATUS(add(into, references_.schema(number), path, depth + 1));

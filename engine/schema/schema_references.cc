@@ -46,44 +46,55 @@ SchemaReferences::SchemaReferences(const picojson::value& root) : root_(root) {
   }
 }
 
-bool SchemaReferences::is_elsewhere(const std::string& uri) const {
-  const bool here = uri.starts_with('#') || (!id_.empty() && uri.starts_with(id_));
-  return !here;
+std::optional<std::string_view> SchemaReferences::way_of(std::string_view uri) const {
+  if (!uri.starts_with('#')) {
+    if (id_.empty() || !uri.starts_with(id_)) {
+      return std::nullopt;
+    }
+    uri.remove_prefix(id_.size());
+  }
+  return uri.starts_with('#') ? uri.substr(1) : uri;
+}
+
+SchemaReferences::Target SchemaReferences::at(std::string_view way) const {
+  Target found = {.path = "$", .schema = &root_};
+  while (!way.empty() && found.schema != nullptr) {
+    if (!way.starts_with('/')) {
+      return {};
+    }
+    const size_t end = std::min(way.find('/', 1), way.size());
+    const std::string step = unescaped(way.substr(1, end - 1));
+    found.schema = below(*found.schema, step);
+    found.path.append(".").append(step);
+    way.remove_prefix(end);
+  }
+  return found;
+}
+
+std::string SchemaReferences::obstacle(const std::string& uri) const {
+  const auto way = way_of(uri);
+  if (!way) {
+    return "$ref must stay inside the schema";
+  }
+  return at(*way).schema != nullptr ? ""
+                                    : "$ref must be \"#\", or \"#/\" and the way to a schema in it";
 }
 
 Result<size_t> SchemaReferences::find(const picojson::value& reference, const std::string& path) {
   if (!reference.is<std::string>()) {
     return refused_schema(path, "$ref must be a text");
   }
-  std::string_view uri = reference.get<std::string>();
-  if (!uri.starts_with('#') && !is_elsewhere(std::string(uri))) {
-    uri.remove_prefix(id_.size());
+  const std::string& uri = reference.get<std::string>();
+  if (const std::string why = obstacle(uri); !why.empty()) {
+    return refused_schema(path, why);
   }
-  const auto nowhere = [&path] {
-    return refused_schema(path, "$ref must be \"#\", or \"#/\" and the way to a schema in it");
-  };
-  std::string_view way = uri.starts_with('#') ? uri.substr(1) : uri;
-  const picojson::value* at = &root_;
-  std::string place = "$";
-  while (!way.empty()) {
-    if (!way.starts_with('/')) {
-      return nowhere();
-    }
-    const size_t end = std::min(way.find('/', 1), way.size());
-    const std::string step = unescaped(way.substr(1, end - 1));
-    at = below(*at, step);
-    if (at == nullptr) {
-      return nowhere();
-    }
-    place.append(".").append(step);
-    way.remove_prefix(end);
-  }
-  if (at == &root_) {
+  Target target = at(*way_of(uri));
+  if (target.schema == &root_) {
     return size_t{0};
   }
-  const auto [found, added] = numbers_.emplace(at, targets_.size() + 1);
+  const auto [found, added] = numbers_.emplace(target.schema, targets_.size() + 1);
   if (added) {
-    targets_.push_back({.path = place, .schema = at});
+    targets_.push_back(std::move(target));
   }
   return found->second;
 }

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/result.h"
@@ -22,10 +24,10 @@ class SchemaReferences {
     const picojson::value* schema = nullptr;
   };
 
-  // True if the $ref leads to another document, which is never fetched.
-  bool is_elsewhere(const std::string& uri) const;
+  // Why the $ref cannot be followed; empty if it can be. Other documents are never fetched.
+  std::string obstacle(const std::string& uri) const;
   // The number of the target: 0 for the root, otherwise its place in targets(), plus 1. Fails with
-  // kInvalidArgument if the $ref leads nowhere.
+  // kInvalidArgument if the $ref cannot be followed.
   Result<size_t> find(const picojson::value& reference, const std::string& path);
   const picojson::value& schema(size_t number) const {
     return number == 0 ? root_ : *targets_[number - 1].schema;
@@ -38,6 +40,11 @@ class SchemaReferences {
   Status check_cycles() const;
 
  private:
+  // The steps from the root to the target; empty if it is in another document.
+  std::optional<std::string_view> way_of(std::string_view uri) const;
+  // The schema is null if there is none.
+  Target at(std::string_view way) const;
+
   const picojson::value& root_;
   std::string id_;  // Of the root.
   std::vector<Target> targets_;

@@ -1,6 +1,8 @@
 #include "openai/json/json_syntax_error.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/limits.h"
+#include "common/parse_number.h"
 
 namespace pdjob::openai {
 namespace {
@@ -15,6 +18,7 @@ namespace {
 constexpr size_t kTextBytesMax =
     // This reader is ten times slower than simdjson and runs on the loop thread.
     limits::kMiB;
+constexpr size_t kDigitsOf64Bits = 18;  // So many always fit.
 constexpr size_t kReasonBytesMax =
     // The reason quotes the last token, which may be the whole text.
     200;
@@ -26,10 +30,7 @@ class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool /*value*/) override { return value(); }
   bool number_integer(number_integer_t /*value*/) override { return value(); }
   bool number_unsigned(number_unsigned_t /*value*/) override { return value(); }
-  bool number_float(number_float_t /*value*/, const string_t& text) override {
-    const bool whole = text.find_first_of(".eE") == std::string::npos;
-    return whole ? too_large() : value();  // An integer of more than 64 bits.
-  }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return value(); }
   bool string(string_t& /*value*/) override { return value(); }
   bool binary(binary_t& /*value*/) override { return value(); }
   bool start_object(size_t /*elements*/) override { return open({}); }
@@ -108,5 +109,33 @@ ErrorFinder find_error(std::string_view text) {
 std::string json_syntax_error(std::string_view text) { return find_error(text).reason(); }
 
 std::string json_large_number(std::string_view text) { return find_error(text).large_number(); }
+
+std::string with_points_in_large_integers(std::string_view text) {
+  constexpr std::string_view kOfNumbers = "+-.0123456789eE";
+  std::string out;
+  out.reserve(text.size());
+  bool in_string = false;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at + 1;
+    if (in_string) {
+      end += text[at] == '\\' && end < text.size() ? 1 : 0;
+      in_string = text[at] != '"';
+    } else if (kOfNumbers.find(text[at]) != std::string_view::npos) {
+      end = std::min(text.find_first_not_of(kOfNumbers, at), text.size());
+    } else {
+      in_string = text[at] == '"';
+    }
+    const std::string_view token = text.substr(at, end - at);
+    out += token;
+    const bool whole = token.find_first_not_of("0123456789", token.starts_with('-') ? 1 : 0) ==
+                       std::string_view::npos;
+    if (whole && token.size() > kDigitsOf64Bits && !parse_number<int64_t>(token) &&
+        !parse_number<uint64_t>(token)) {
+      out += ".0";
+    }
+    at = end;
+  }
+  return out;
+}
 
 }  // namespace pdjob::openai

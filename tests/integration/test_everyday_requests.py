@@ -70,6 +70,24 @@ def test_sentinels_of_clients_mean_what_they_mean_there(job):
         ask(job, "/v1/completions", {"prompt": "a", "n": n}, 400)
 
 
+def test_tokens_may_be_written_with_a_point(job):
+    """As programs do that have one type of number."""
+    body = {"max_tokens": 4.0, "temperature": 0}
+    whole, pointed = (ask(job, "/v1/completions", {**body, "prompt": prompt})["choices"][0]["text"] for prompt in (PROMPT, [float(token) for token in PROMPT]))
+    assert whole == pointed
+    assert ask(job, "/detokenize", {"tokens": [float(token) for token in PROMPT]}) == ask(job, "/detokenize", {"tokens": PROMPT})
+
+
+def test_names_of_other_apis_are_refused_by_name(job):
+    for path, asked in (("/v1/chat/completions", {"messages": QUESTION}), ("/v1/completions", {"prompt": "a"})):
+        for name, value in {"max_new_tokens": 2, "stop_sequences": ["a"], "system": "Be brief.", "do_sample": False, "options": {"num_ctx": 512}}.items():
+            error = ask(job, path, {**asked, "max_tokens": 2, name: value}, status=400)["error"]
+            assert error["param"] == name, error
+    assert ask(job, "/v1/embeddings", {"input": "a", "input_type": "query"}, status=400)["error"]["param"] == "input_type"
+    neutral = {"num_beams": 1, "top_a": 0, "do_sample": True, "system": "", "think": False, "enable_thinking": False, "thinking": {"type": "disabled"}}
+    assert chat(job, **neutral)["message"]["content"] == chat(job)["message"]["content"]
+
+
 def test_only_allowed_tokens_are_generated(job):
     reply = ask(job, "/v1/completions", {"prompt": PROMPT, "max_tokens": 12, "temperature": 1, "allowed_token_ids": [4093, 655], "return_token_ids": True})
     assert len(reply["choices"][0]["token_ids"]) == 12 and set(reply["choices"][0]["token_ids"]) <= {4093, 655}

@@ -152,6 +152,8 @@ def test_numbers_that_are_too_large_are_refused_by_name(job):
         body = json.dumps(ASK)[:-1] + f', "{field}": {value}}}'
         reply = httpx.post(job.url + "/v1/completions", content=body, timeout=60)
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, field), reply.text
+    body = json.dumps(ASK)[:-1] + ', "unknown": [18446744073709551616]}'
+    assert httpx.post(job.url + "/v1/completions", content=body, timeout=60).status_code == 200
 
 
 def cached(usage):

@@ -88,7 +88,10 @@ TEST(ParseMessages, HistoriesOfOtherFormsAreRead) {
       {"role":"assistant","content":null,"function_call":{"name":"f","arguments":""}},
       {"role":"function","name":"f","content":"42"},
       {"role":"assistant","tool_calls":[{"id":"1","function":{"name":"g","arguments":{"a":1}}}]},
-      {"role":"tool","tool_call_id":"1","content":null}]})");
+      {"role":"tool","tool_call_id":"1","content":null},
+      {"role":"assistant","content":[{"type":"reasoning","text":"y"},{"type":"reasoning",
+        "reasoning":"z"},{"type":"redacted_thinking","data":"?"},{"type":"text","text":"e"}],
+        "tool_calls":[{"id":"2","type":"","function":{"name":"g","arguments":"{}"}}]}]})");
   const auto& messages = request.messages;
   EXPECT_EQ(messages[0].content, "a\nb");
   EXPECT_EQ(messages[1].content, "c\nd");
@@ -104,6 +107,9 @@ TEST(ParseMessages, HistoriesOfOtherFormsAreRead) {
   EXPECT_EQ(messages[6].tool_calls[0].arguments, R"({"a":1})");
   EXPECT_EQ(messages[7].tool_name, "g");
   EXPECT_EQ(messages[7].content, "");
+  EXPECT_EQ(messages[8].reasoning, "yz");
+  EXPECT_EQ(messages[8].content, "e");
+  EXPECT_EQ(messages[8].tool_calls.size(), 1U);
   EXPECT_NE(refusal_of(ApiKind::kChat, R"({"messages":[{"role":"user","content":null}]})"),
             "accepted");
   EXPECT_NE(refusal_of(ApiKind::kChat,
@@ -129,6 +135,30 @@ TEST(ParseTemplate, ReadsHowItIsFilled) {
             "here");
   EXPECT_NE(chat_refusal(R"("chat_template_kwargs":[1])"), "accepted");
   EXPECT_NE(completion_refusal(R"("chat_template_kwargs":{"a":1})"), "accepted");
+}
+
+TEST(ParseTools, AnEmptyListOfParametersIsPhpsEmptyObject) {
+  const ApiRequest request = chat(tools(tool(R"({"name":"a","parameters":[]})")));
+  EXPECT_EQ(request.tools.at(0).parameters, R"({"type":"object","properties":{}})");
+  EXPECT_EQ(refused(tools(tool(R"({"name":"a","parameters":["b"]})"))),
+            "tools[0].function.parameters");
+}
+
+TEST(ParseTemplate, ThinkingHasMoreNamesThanOne) {
+  const auto values = [](const char* fields) { return chat(fields).chat_template.values; };
+  const Values off = {{"enable_thinking", "false"}};
+  EXPECT_EQ(values(R"("enable_thinking":false)"), off);
+  EXPECT_EQ(values(R"("thinking":{"type":"disabled"})"), off);
+  EXPECT_EQ(values(R"("thinking":{"type":"enabled"})"), (Values{{"enable_thinking", "true"}}));
+  EXPECT_EQ(values(R"("enable_thinking":true,"chat_template_kwargs":{"enable_thinking":false})"),
+            off);
+  EXPECT_EQ(values(R"("enable_thinking":false,"reasoning_effort":"low")"),
+            (Values{{"enable_thinking", "false"}, {"reasoning_effort", "\"low\""}}));
+  EXPECT_TRUE(values(R"("enable_thinking":null,"thinking":null)").empty());
+  EXPECT_EQ(refused(R"("thinking":{"type":"enabled","budget_tokens":1024})"),
+            "thinking.budget_tokens");
+  EXPECT_EQ(refused(R"("thinking":{"type":"adaptive"})"), "thinking.type");
+  EXPECT_NE(completion_refusal(R"("enable_thinking":true)"), "accepted");
 }
 
 TEST(ParseTemplate, ReasoningEffortIsTheTemplates) {

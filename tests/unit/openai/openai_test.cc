@@ -185,6 +185,13 @@ TEST(ParsePrompt, TakesTextsAndTokens) {
   EXPECT_TRUE(prompt("[[1],[2,3]]").prompts.empty());
 }
 
+TEST(ParsePrompt, TakesTokensThatAreWrittenAsNumbersWithAPoint) {
+  EXPECT_EQ(parsed(ApiKind::kCompletion, R"({"prompt":[1.0,2e1,3]})").token_prompts,
+            (std::vector<std::vector<Token>>{{1, 20, 3}}));
+  EXPECT_EQ(refusal_of(ApiKind::kCompletion, R"({"prompt":[1,2.5]})"),
+            "prompt[1] | prompt[1]: must be a token id, got 2.5");
+}
+
 TEST(ParsePrompt, RefusesWhatIsNeither) {
   const auto refusal = [](const std::string& json) {
     return refusal_of(ApiKind::kCompletion, "{\"prompt\":" + json + "}");
@@ -308,7 +315,7 @@ TEST(ParseTools, RefusalsNameTheField) {
   EXPECT_EQ(of(tools(tool(R"({"name":")" + std::string(65, 'n') + "\"}"))),
             "tools[0].function.name");
   EXPECT_EQ(of(tools(std::string(kTool) + "," + std::string(kTool))), "tools[1].function.name");
-  for (const char* parameters : {"7", "[]", "true", R"({"type":"string"})"}) {
+  for (const char* parameters : {"7", "[1]", "true", R"({"type":"string"})"}) {
     EXPECT_EQ(of(tools(tool(R"({"name":"a","parameters":)" + std::string(parameters) + "}"))),
               "tools[0].function.parameters")
         << parameters;
