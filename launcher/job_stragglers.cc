@@ -28,7 +28,7 @@ std::string kind_of(const Node* node) {
 std::vector<PeerGroup> groups_of(const Job& job) {
   std::map<std::pair<net::Role, std::string>, PeerGroup> groups;
   for (const Process& process : job.processes()) {
-    if (process.is_router() || process.is_batch()) {
+    if (!process.is_worker()) {
       continue;
     }
     PeerGroup& group =

@@ -204,7 +204,7 @@ class LauncherProcess final : JobRunner::Observer {
   void look_at_load() {
     std::vector<LoadOfWorker> workers;
     for (const Process& process : job().processes()) {
-      if (process.serving() && process.load_told && !process.is_router() && !process.is_batch()) {
+      if (process.serving() && process.load_told && process.is_worker()) {
         workers.push_back({.engine_id = process.engine_id,
                            .decodes = process.role != net::Role::kPrefill,
                            .load = process.load});
@@ -278,8 +278,7 @@ class LauncherProcess final : JobRunner::Observer {
   std::vector<WatchedProcess> watched_workers() const {
     std::vector<WatchedProcess> workers;
     for (const Process& process : job().processes()) {
-      if (process.serving() && !process.is_router() && !process.is_batch() &&
-          !process.is_foreign()) {
+      if (process.serving() && process.is_worker() && !process.is_foreign()) {
         workers.push_back({.name = process.name,
                            .engine_id = process.engine_id,
                            .address = runner_.address_of(process.name),
@@ -293,7 +292,7 @@ class LauncherProcess final : JobRunner::Observer {
     std::vector<ScrapedProcess> processes;
     for (const Process& process : job().processes()) {
       if (process.serving() && process.entry.port != 0) {
-        const bool open = process.is_router() || process.is_batch();
+        const bool open = !process.is_worker();
         processes.push_back({.name = process.name,
                              .role = to_string(process.role),
                              .address = runner_.address_of(process.name),
@@ -312,7 +311,7 @@ class LauncherProcess final : JobRunner::Observer {
   Status publish_keys() {
     std::map<std::string, std::string> keys;
     for (const Process& process : job().processes()) {
-      if (!process.is_router() && !process.is_batch()) {
+      if (process.is_worker()) {
         keys.emplace(process.name, runner_.worker_key(process.name));
       }
     }

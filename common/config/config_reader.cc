@@ -11,6 +11,7 @@
 #include "common/config/config_document.h"
 #include "common/config/config_errors.h"
 #include "common/config/config_text.h"
+#include "common/parse_number.h"
 
 namespace pdjob {
 namespace {
@@ -63,20 +64,9 @@ std::string bounds_text(const FieldRange<T>& range) {
   return has_min ? "at least " + format(range.min) : "";
 }
 
-enum class Parsed { kGood, kTooLarge, kNot };
-
-Parsed parse_number(const std::string& text, uint64_t& value) {
-  const char* end = text.data() + text.size();
-  const auto [stop, failure] = std::from_chars(text.data(), end, value);
-  if (stop != end || text.empty()) {
-    return Parsed::kNot;
-  }
-  return failure == std::errc::result_out_of_range ? Parsed::kTooLarge : Parsed::kGood;
-}
-
-bool is_negative_number(const std::string& text) {
-  return text.size() > 1 && text.front() == '-' &&
-         std::all_of(text.begin() + 1, text.end(), [](char c) { return c >= '0' && c <= '9'; });
+bool is_whole_number(std::string_view text) {
+  text.remove_prefix(text.starts_with('-') ? 1 : 0);
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 }  // namespace
@@ -224,16 +214,14 @@ void ConfigReader::State::whole_number(std::string_view key, T& value, const Fie
     return;
   }
   const std::string& written = entry->value.text;
-  uint64_t parsed = 0;
-  const Parsed outcome = parse_number(written, parsed);
-  const bool too_large = outcome == Parsed::kTooLarge || parsed > std::numeric_limits<T>::max();
-  if (is_negative_number(written) || too_large) {
+  const auto parsed = parse_number<uint64_t>(written);
+  if (!is_whole_number(written)) {
+    complain(*entry, "expected a whole number, got " + quote(written));
+  } else if (!parsed || *parsed > std::numeric_limits<T>::max()) {
     const std::string bounds = format(range.min) + ".." + format(range.max);
     complain(*entry, "must be " + bounds + ", got " + printable(written, 40));
-  } else if (outcome == Parsed::kNot) {
-    complain(*entry, "expected a whole number, got " + quote(written));
   } else {
-    take_in_range(*entry, static_cast<T>(parsed), range, value);
+    take_in_range(*entry, static_cast<T>(*parsed), range, value);
   }
 }
 

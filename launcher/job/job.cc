@@ -13,9 +13,6 @@ namespace pdjob::launcher {
 
 namespace {
 
-// Time from the end of draining until the remaining processes are killed.
-constexpr Duration kStopGrace = std::chrono::seconds(2);
-
 bool is_ready(const Process& process) { return process.state == ProcessState::kReady; }
 bool has_hope(const Process& process) { return !process.hopeless(); }
 
@@ -180,8 +177,8 @@ void Job::settle(Process& process) {
 }
 
 void Job::on(const ProcessAdded& event, Turn& turn) {
-  const auto workers = std::ranges::count_if(
-      processes_, [](const Process& each) { return !each.is_router() && !each.is_batch(); });
+  const auto workers =
+      std::ranges::count_if(processes_, [](const Process& each) { return each.is_worker(); });
   if (runs() && find(event.plan.name) == nullptr && std::cmp_less(workers, limits::kWorkersMax)) {
     start(add(event.plan), turn);
   }
@@ -211,7 +208,7 @@ void Job::on(const RoleChangeAsked& event, Turn& turn) {
 void Job::on(const ReplaceAsked& event, Turn& turn) {
   Process* const process = find_mutable(event.name);
   if (process != nullptr && runs() && process->serving() && process->fate == Fate::kRestart &&
-      !process->is_router() && !process->is_batch()) {
+      process->is_worker()) {
     process->next_role = process->role;
     process->keeps_model = false;
     process->weights_order = 0;
@@ -237,8 +234,7 @@ void Job::on(const WeightsChosen& event, Turn& turn) {
   weights_ = event.weights;
   for (auto row = processes_.begin(); row != processes_.end();) {
     Process& process = *row++;  // It may be removed.
-    if (process.is_router() || process.is_batch() || process.fate == Fate::kEnd ||
-        process.drain_sent) {
+    if (!process.is_worker() || process.fate == Fate::kEnd || process.drain_sent) {
       continue;
     }
     const auto prepared = event.prepared.find(process.engine_id);
@@ -253,7 +249,7 @@ void Job::on(const WeightsChosen& event, Turn& turn) {
 }
 
 bool Job::has_other_weights(const Process& process, const net::WorkerEntry& entry) const {
-  return !weights_.version.empty() && !process.is_router() && !process.is_batch() &&
+  return !weights_.version.empty() && process.is_worker() &&
          (entry.weight_version != weights_.version ||
           (!weights_.digest.empty() && entry.model_digest != weights_.digest));
 }
@@ -352,7 +348,7 @@ bool Job::find_place(Process& process, Instant now) {
 // A router's door and the files of the Batch API are on its node.
 bool Job::should_move(const Process& process, Instant now) const {
   const uint32_t level = trust_.level(process.place.node, now);
-  return level > 0 && !process.is_router() && !process.is_batch() && !adopting() &&
+  return level > 0 && process.is_worker() && !adopting() &&
          placement_.has_room_elsewhere(process.demand, process.place.node, level - 1,
                                        trust_.levels(now));
 }
@@ -364,10 +360,7 @@ void Job::start(Process& process, Turn& turn) {
   }
   follow_changed_group(process);
   if (find_place(process, turn.now)) {
-    supervision_.start(process, turn);
-    if (!process.is_router() && !process.is_batch()) {
-      std::get<Spawn>(turn.effects.back()).weights = weights_;
-    }
+    supervision_.start(process, process.is_worker() ? weights_ : net::WeightSource{}, turn);
     by_incarnation_.emplace(process.incarnation.value, &process);
   } else if (process.state != ProcessState::kWaiting) {
     process.state = ProcessState::kWaiting;
@@ -414,7 +407,7 @@ void Job::start_waiting(Turn& turn) {
 
 void Job::died(Process& process, const std::string& how, net::LossCause cause, Turn& turn) {
   by_incarnation_.erase(process.incarnation.value);
-  if (process.fate == Fate::kRestart && !process.is_router() && !process.is_batch()) {
+  if (process.fate == Fate::kRestart && process.is_worker()) {
     blame(process.place.node, NodeTrust::kDeath, turn);
   }
   supervision_.died(process, how, cause, turn);
@@ -523,90 +516,6 @@ void Job::forgive_own_sleep(Instant now) {
   }
 }
 
-// --- messages
-
-void Job::on(const MessageArrived& event, Turn& turn) {
-  Process* const process = find_mutable(event.peer);
-  if (process == nullptr || !process->alive() || state_ == JobState::kDone) {
-    return;
-  }
-  supervision_.heard(*process, turn);
-  if (const auto* heartbeat = std::get_if<net::HeartbeatSent>(&event.message)) {
-    if (heartbeat->engine_id == process->engine_id) {
-      beat(*process, *heartbeat, turn);
-    } else if (has_other_role(*process, heartbeat->engine_id)) {
-      runs() ? supervision_.beat_as_next(*process, turn)
-             : supervision_.drain(*process, drain_deadline_, turn);
-      settle(*process);
-    }
-  } else if (const auto* registered = std::get_if<net::Registered>(&event.message)) {
-    const bool changes = runs() && has_other_role(*process, registered->worker.engine_id);
-    if ((changes || process->state == ProcessState::kStarting) &&
-        has_other_weights(*process, registered->worker)) {
-      supervision_.kill(*process,
-                        "its weights are " + registered->worker.weight_version +
-                            ", and the fleet's are " + weights_.version,
-                        turn);
-    } else if (registered->worker.engine_id == process->engine_id) {
-      supervision_.registered(*process, *registered, turn);
-      compare_model(*process, turn);
-      settle(*process);
-    } else if (changes) {
-      changed_role(*process, *registered, turn);
-    }
-  } else if (const auto* applied = std::get_if<net::MembershipApplied>(&event.message)) {
-    membership_.applied(*process, *applied);
-    process->unusable = false;  // Not known until its next heartbeat: it may use new workers.
-    probing_.routers_learnt();
-    drain_those_known_to_leave(turn);
-  }
-}
-
-// The KV of one file means nothing to another. The workers that were there first are right.
-void Job::compare_model(Process& process, Turn& turn) {
-  const std::string& digest = process.entry.model_digest;
-  if (!runs() || process.state != ProcessState::kRegistered || digest.empty()) {
-    return;
-  }
-  const auto other = std::ranges::find_if(processes_, [&](const Process& one) {
-    return &one != &process && one.model == process.model && one.serving() &&
-           !one.entry.model_digest.empty();
-  });
-  if (other == processes_.end() || other->entry.model_digest == digest) {
-    return;
-  }
-  const auto told = [](const Process& one) {
-    return one.name + (one.place.node.empty() ? "" : " on node " + one.place.node) +
-           " has digest " + one.entry.model_digest;
-  };
-  const std::string why = "the nodes have different files of model " + process.entry.model + ": " +
-                          told(*other) + ", " + told(process) + ". Put the same file on all nodes";
-  if (state_ == JobState::kStarting) {
-    fail(why, process.name, turn);
-  } else {
-    supervision_.kill(process, why, turn);
-  }
-}
-
-// The usual one changes nothing but the time when the process was heard of and its load.
-void Job::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) {
-  const ProcessState state = process.state;
-  const bool suspected = process.suspected;
-  if (!runs()) {
-    process.load = message.load;
-    return;
-  }
-  supervision_.beat(process, message, turn);
-  if (process.state != state || process.suspected != suspected) {
-    settle(process);
-  }
-  if (process.is_router()) {
-    membership_.beat(process, turn);
-  } else if (process.serving()) {
-    membership_.report_load(process, turn);
-  }
-}
-
 // --- being ready
 
 void Job::on(const ProbeSucceeded& event, Turn& turn) {
@@ -665,87 +574,6 @@ void Job::become_ready(Turn& turn) {
   state_ = JobState::kReady;
   start_deadline_ = kNever;
   turn.emit(ReportReady{});
-}
-
-// --- stopping: routers first, so that workers finish accepted requests; then workers. The Batch
-// API stops with the routers: its rows in flight run again when it is there again.
-
-void Job::on(const StopAsked& event, Turn& turn) {
-  if (state_ == JobState::kDone) {
-    return;
-  }
-  if (adopting()) {
-    // Only its agent can end what runs on a node, so even a stop at once waits for the nodes. The
-    // third time it ends what it knows of.
-    stops_asked_.push_back(event);
-    if (stops_asked_.size() > 2) {
-      give_up_absent(turn);
-    }
-    return;
-  }
-  if (state_ == JobState::kDraining) {
-    kill_all(turn);
-    return;
-  }
-  state_ = JobState::kDraining;
-  exit_code_ = event.exit_code;
-  start_deadline_ = kNever;
-  drain_deadline_ = turn.now + timing_.stop_timeout;
-  stop_deadline_ = drain_deadline_ + kStopGrace;
-  turn.emit(CloseDoors{});
-  for (Process& process : processes_) {
-    if (process.awaits_drain()) {
-      process.fate = Fate::kEnd;  // Its turn comes.
-      continue;
-    }
-    supervision_.dismiss(process, Fate::kEnd, turn);
-    if (process.works() && !process.killed) {
-      // It had more time, and may have been about to change its role.
-      supervision_.drain(process, drain_deadline_, turn);
-    }
-  }
-  drain_next(turn);
-}
-
-void Job::drain_next(Turn& turn) {
-  const bool routers_alive =
-      std::ranges::any_of(processes_, [](const Process& p) { return p.is_router() && p.alive(); });
-  for (Process& process : processes_) {
-    const bool first = process.is_router() || process.is_batch();
-    if (process.awaits_drain() && (first || !routers_alive)) {
-      supervision_.drain(process, drain_deadline_, turn);
-    }
-  }
-  finish_if_all_exited(turn);
-}
-
-void Job::kill_all(Turn& turn) {
-  for (Process& process : processes_) {
-    supervision_.end_now(process, turn);
-  }
-  finish_if_all_exited(turn);
-}
-
-// A failed job is killed without draining. Either nobody saw it ready, or all processes that could
-// answer are gone.
-void Job::fail(const std::string& reason, const std::string& culprit, Turn& turn) {
-  PDJOB_CHECK(runs());
-  state_ = JobState::kDraining;
-  exit_code_ = kExitFailed;
-  failure_ = reason;
-  culprit_ = culprit;
-  start_deadline_ = kNever;
-  turn.emit(CloseDoors{});
-  kill_all(turn);
-}
-
-void Job::finish_if_all_exited(Turn& turn) {
-  const bool all_exited = std::ranges::all_of(
-      processes_, [](const Process& p) { return p.state == ProcessState::kExited; });
-  if (state_ == JobState::kDraining && all_exited) {
-    state_ = JobState::kDone;
-    turn.emit(Finish{exit_code_, failure_, culprit_});
-  }
 }
 
 // --- looking up

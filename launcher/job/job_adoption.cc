@@ -132,9 +132,8 @@ void Job::end_adoption(Turn& turn) {
   }
   // A job of which nothing is left starts as any other. One that was scaled to zero had nothing but
   // its routers, and no probe can prove these.
-  const bool has_workers = std::ranges::any_of(processes_, [](const Process& process) {
-    return !process.is_router() && !process.is_batch();
-  });
+  const bool has_workers =
+      std::ranges::any_of(processes_, [](const Process& process) { return process.is_worker(); });
   if (state_ == JobState::kReady && (adopted_ > 0 || !has_workers)) {
     become_ready(turn);
   } else {

@@ -36,7 +36,7 @@ void MembershipLog::update(const Process& process) {
   Row& row = *found->second;
   row.router = process.is_router();
   row.forgotten = false;
-  note_stays(row, !process.is_router() && !process.is_batch() && process.fate != Fate::kEnd);
+  note_stays(row, process.is_worker() && process.fate != Fate::kEnd);
   const Known known = known_of(process);
   if (process.is_router() && process.serving()) {
     Listener& listener = listeners_[process.name];

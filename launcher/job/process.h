@@ -115,6 +115,7 @@ struct Process : ProcessRecord {
   bool is_router() const { return role == net::Role::kRouter; }
   // It serves routers, and is a client of them. Its registration is proof enough.
   bool is_batch() const { return role == net::Role::kBatch; }
+  bool is_worker() const { return !is_router() && !is_batch(); }
   // Its engine is of another make, by the protocol that it registered.
   bool is_foreign() const {
     return entry.protocol != net::Protocol::kAuto && entry.protocol != net::Protocol::kPdjob;

@@ -73,7 +73,7 @@ void Supervision::enter(Process& process, ProcessState state, Turn& turn, Instan
   process.deadline = deadline;
 }
 
-void Supervision::start(Process& process, Turn& turn) {
+void Supervision::start(Process& process, const net::WeightSource& weights, Turn& turn) {
   PDJOB_CHECK(!process.alive(), process.name);
   process.restarts += process.incarnation.value > 0 ? 1 : 0;
   process.incarnation = {++incarnations_made_};
@@ -100,7 +100,8 @@ void Supervision::start(Process& process, Turn& turn) {
                   .model = process.model,
                   .incarnation = process.incarnation,
                   .engine_id = process.engine_id,
-                  .place = process.place});
+                  .place = process.place,
+                  .weights = weights});
 }
 
 std::string Supervision::engine_id_of(const Process& process, uint64_t number) const {

@@ -31,8 +31,8 @@ class Supervision {
 
   // --- orders
 
-  // Starts a process that is not alive and has a place.
-  void start(Process& process, Turn& turn);
+  // Starts a process that is not alive and has a place. `weights`: of a worker.
+  void start(Process& process, const net::WeightSource& weights, Turn& turn);
   // Goes on with a process that an earlier launcher started. Returns whether it is leaving: the
   // caller then calls drain(), as after dismiss().
   bool adopt(Process& process, Turn& turn);

@@ -90,6 +90,10 @@ struct WorkerSeen {
   std::string version;  // Of its weights, as registered.
   std::string digest;
   std::string last_exit;
+
+  bool serves() const {
+    return state == ProcessState::kRegistered || state == ProcessState::kReady;
+  }
 };
 // The processes of the job now: routers that serve, and workers that are to stay.
 struct FleetSeen {
@@ -160,6 +164,14 @@ class Rollout {
   const char* phase() const;
 
  private:
+  // Statuses of answers.
+  static constexpr uint16_t kDone = 200;
+  static constexpr uint16_t kRefused = 400;
+  static constexpr uint16_t kBusy = 409;
+  static constexpr uint16_t kFailed = 500;
+  static constexpr uint16_t kUnavailable = 503;
+  static constexpr uint16_t kTooSlow = 504;
+
   enum class Phase { kIdle, kPreparing, kClosing, kApplying };
   struct Router {
     std::string engine_id;

@@ -109,7 +109,7 @@ mutant(router_forgets_load everyday router/core/router_legs.cc "table_.end(leg.w
 mutant(router_ignores_limit everyday router/core/router_choice.cc "!has_room || (alone" "(alone")
 mutant(router_repeats_tokens everyday router/core/router_legs.cc "effect.resumes = stage == Stage::kDecode && request.begun;" "effect.resumes = false;")
 mutant(router_blames_company everyday router/core/router_blame.cc "      blame_.excuse_company(id, request.losses);" "")
-mutant(rollout_applies_while_open rollout launcher/rollout/rollout.cc "phase_ == Phase::kClosing && closed_ && quiet()" "phase_ == Phase::kClosing")
+mutant(rollout_applies_while_open rollout launcher/rollout/rollout_phases.cc "phase_ == Phase::kClosing && closed_ && quiet()" "phase_ == Phase::kClosing")
 mutant(rollout_forgets_routers rollout launcher/rollout/rollout.cc "return routers_applied() &&" "return true ||")
 mutant(rollout_forgets_its_pause rollout launcher/rollout/rollout.cc "      closed_(record.paused || record.applying)," "      closed_(record.applying),")
 mutant(rollout_keeps_old_weights rollout launcher/job/job.cc "    begin_leaving(process, Fate::kChangeRole, turn);" "")

@@ -1226,11 +1226,10 @@ void SimWorld::change_workers() {
 void SimWorld::check_replacement(const launcher::ReplaceAsked& event) {
   const launcher::Process* const replaced = job().find(event.name);
   for (const launcher::Process& other : job().processes()) {
-    invariants_.expect(replaced == nullptr || other.name == event.name ||
-                           other.role != replaced->role || other.model != replaced->model ||
-                           other.state == launcher::ProcessState::kReady,
-                       "a worker is replaced while all others of its group serve, but not",
-                       other.name);
+    invariants_.expect(
+        replaced == nullptr || other.name == event.name || other.role != replaced->role ||
+            other.model != replaced->model || other.state == launcher::ProcessState::kReady,
+        "a worker is replaced while all others of its group serve, but not", other.name);
   }
 }
 

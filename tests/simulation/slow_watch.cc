@@ -105,7 +105,7 @@ void SlowWatch::look(const launcher::Job& job, bool sleeps, Instant now) {
   looked_ = now;
   std::map<Group, std::vector<const Process*>> groups;
   for (const Process& process : job.processes()) {
-    if (!process.is_router() && !process.is_batch()) {
+    if (process.is_worker()) {
       groups[{process.role, process.model}].push_back(&process);
     }
   }

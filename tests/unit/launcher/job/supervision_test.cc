@@ -23,7 +23,7 @@ const JobTiming kTiming{.start_timeout = seconds(60),
 
 class SupervisionTest : public testing::Test {
  protected:
-  SupervisionTest() { supervision_.start(process_, turn_); }
+  SupervisionTest() { supervision_.start(process_, {}, turn_); }
 
   void register_it() {
     supervision_.registered(
@@ -468,7 +468,7 @@ TEST_F(SupervisionTest, AProcessThatStartsIsEndedAtOnceWhenDismissed) {
 TEST_F(SupervisionTest, FateSaysWhatFollowsADeath) {
   supervision_.died(process_, "exit code 1", net::LossCause::kOutside, turn_);
   EXPECT_EQ(process_.state, ProcessState::kBackoff);
-  supervision_.start(process_, turn_);
+  supervision_.start(process_, {}, turn_);
   prove_it();
   supervision_.dismiss(process_, Fate::kChangeRole, turn_);
   supervision_.died(process_, "exit code 0", net::LossCause::kOutside, turn_);
@@ -478,10 +478,10 @@ TEST_F(SupervisionTest, FateSaysWhatFollowsADeath) {
 TEST_F(SupervisionTest, WhoDiesOftenWithoutBeingReadyIsHopelessUntilItIs) {
   supervision_.died(process_, "exit code 1", net::LossCause::kOutside, turn_);
   EXPECT_FALSE(process_.hopeless());
-  supervision_.start(process_, turn_);
+  supervision_.start(process_, {}, turn_);
   supervision_.died(process_, "exit code 1", net::LossCause::kOutside, turn_);
   EXPECT_TRUE(process_.hopeless());
-  supervision_.start(process_, turn_);
+  supervision_.start(process_, {}, turn_);
   prove_it();
   EXPECT_FALSE(process_.hopeless());
 }

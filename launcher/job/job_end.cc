@@ -1,0 +1,96 @@
+// How a Job stops (job.h): routers first, so that workers finish accepted requests; then workers.
+// The Batch API stops with the routers: its rows in flight run again when it is there again.
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/exit_code.h"
+#include "launcher/job/job.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+// Time from the end of draining until the remaining processes are killed.
+constexpr Duration kStopGrace = std::chrono::seconds(2);
+
+}  // namespace
+
+void Job::on(const StopAsked& event, Turn& turn) {
+  if (state_ == JobState::kDone) {
+    return;
+  }
+  if (adopting()) {
+    // Only its agent can end what runs on a node, so even a stop at once waits for the nodes. The
+    // third time it ends what it knows of.
+    stops_asked_.push_back(event);
+    if (stops_asked_.size() > 2) {
+      give_up_absent(turn);
+    }
+    return;
+  }
+  if (state_ == JobState::kDraining) {
+    kill_all(turn);
+    return;
+  }
+  state_ = JobState::kDraining;
+  exit_code_ = event.exit_code;
+  start_deadline_ = kNever;
+  drain_deadline_ = turn.now + timing_.stop_timeout;
+  stop_deadline_ = drain_deadline_ + kStopGrace;
+  turn.emit(CloseDoors{});
+  for (Process& process : processes_) {
+    if (process.awaits_drain()) {
+      process.fate = Fate::kEnd;  // Its turn comes.
+      continue;
+    }
+    supervision_.dismiss(process, Fate::kEnd, turn);
+    if (process.works() && !process.killed) {
+      // It had more time, and may have been about to change its role.
+      supervision_.drain(process, drain_deadline_, turn);
+    }
+  }
+  drain_next(turn);
+}
+
+void Job::drain_next(Turn& turn) {
+  const bool routers_alive =
+      std::ranges::any_of(processes_, [](const Process& p) { return p.is_router() && p.alive(); });
+  for (Process& process : processes_) {
+    const bool first = !process.is_worker();
+    if (process.awaits_drain() && (first || !routers_alive)) {
+      supervision_.drain(process, drain_deadline_, turn);
+    }
+  }
+  finish_if_all_exited(turn);
+}
+
+void Job::kill_all(Turn& turn) {
+  for (Process& process : processes_) {
+    supervision_.end_now(process, turn);
+  }
+  finish_if_all_exited(turn);
+}
+
+// A failed job is killed without draining. Either nobody saw it ready, or all processes that could
+// answer are gone.
+void Job::fail(const std::string& reason, const std::string& culprit, Turn& turn) {
+  PDJOB_CHECK(runs());
+  state_ = JobState::kDraining;
+  exit_code_ = kExitFailed;
+  failure_ = reason;
+  culprit_ = culprit;
+  start_deadline_ = kNever;
+  turn.emit(CloseDoors{});
+  kill_all(turn);
+}
+
+void Job::finish_if_all_exited(Turn& turn) {
+  const bool all_exited = std::ranges::all_of(
+      processes_, [](const Process& p) { return p.state == ProcessState::kExited; });
+  if (state_ == JobState::kDraining && all_exited) {
+    state_ = JobState::kDone;
+    turn.emit(Finish{exit_code_, failure_, culprit_});
+  }
+}
+
+}  // namespace pdjob::launcher
