@@ -90,7 +90,7 @@ std::string double_quoted(std::string_view text) {
   for (const char c : text) {
     const auto code = static_cast<unsigned char>(c);
     if (code < 0x20) {
-      quoted.append("\\x").append(1, kDigits[code >> 4U]).append(1, kDigits[code & 15U]);
+      quoted.append("\\u00").append(1, kDigits[code >> 4U]).append(1, kDigits[code & 15U]);
     } else {
       quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
     }

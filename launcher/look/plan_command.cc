@@ -11,6 +11,7 @@
 #include "launcher/job_folder.h"
 #include "launcher/job_plan.h"
 #include "launcher/look/status_command.h"
+#include "launcher/specs/job_specs.h"
 #include "net/loop/event_loop.h"
 #include "net/loop/signals.h"
 #include "net/loop/socket.h"
@@ -116,7 +117,9 @@ int show_plan(const JobConfig& config, const PlanFlags& flags) {
                              " is not on this machine: the plan does not count its memory");
   }
   look_at_port(config, flags, *plan);
-  std::fputs((flags.form == PlanForm::kJson ? plan->to_json() : plan->to_text()).c_str(), stdout);
+  const std::string text =
+      flags.form == PlanForm::kJson ? plan->to_json(specs_json(specs_of(config))) : plan->to_text();
+  std::fputs(text.c_str(), stdout);
   return flags.rule == PlanRule::kStrict && !plan->warnings.empty() ? kExitNotPlaced : kExitOk;
 }
 

@@ -420,7 +420,7 @@ std::string LaunchPlan::to_text() const {
   return text;
 }
 
-std::string LaunchPlan::to_json() const {
+std::string LaunchPlan::to_json(const std::string& specs) const {
   std::string text;
   JsonWriter json(text);
   json.begin_object();
@@ -468,6 +468,9 @@ std::string LaunchPlan::to_json() const {
   append_terms(json, terms);
   if (batch) {
     append_batch(json, *batch);
+  }
+  if (!specs.empty()) {
+    json.key("specs").raw(specs);
   }
   json.key("warnings").begin_array();
   for (const std::string& warning : warnings) {

@@ -69,7 +69,8 @@ struct LaunchPlan {
   bool several_models() const { return models.size() > 1; }
 
   std::string to_text() const;
-  std::string to_json() const;
+  // `specs`: what processes get (launcher/specs/job_specs.h), as JSON; empty: it is left out.
+  std::string to_json(const std::string& specs = "") const;
 };
 
 // `sizes`: of each model of the job. kUnavailable: the nodes cannot hold the job (exit code 3); the

@@ -10,6 +10,7 @@
 #include "common/config/config_text.h"
 #include "common/crypto/blake2b.h"
 #include "common/hex.h"
+#include "common/json/json_writer.h"
 #include "common/limits.h"
 
 namespace pdjob::launcher {
@@ -213,6 +214,24 @@ Status check(const JobSpecs& specs) {
 std::string JobSpecs::digest(net::Role role, const std::string& model) const {
   const auto found = work.find({role, model});
   return found == work.end() ? "" : spec_digest(found->second);
+}
+
+std::string specs_json(const JobSpecs& specs) {
+  std::string text;
+  JsonWriter json(text);
+  json.begin_array();
+  for (const auto& [key, work] : specs.work) {
+    const auto all = spec_values(key.first, work);
+    const auto standard = spec_values(key.first, "{}");
+    json.begin_object();
+    json.key("role").string(to_string(key.first));
+    json.key("model").string(key.second);
+    json.key("digest").string(spec_digest(work));
+    json.key("work").raw(all && standard ? json_of(without(*all, *standard)) : "{}");
+    json.end_object();
+  }
+  json.end_array();
+  return text;
 }
 
 std::vector<SpecChange> changes(const JobSpecs& from, const JobSpecs& to) {

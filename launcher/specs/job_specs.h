@@ -72,6 +72,10 @@ JobSpecs specs_of(const JobConfig& config);
 // kInvalidArgument: a text is longer than a process reads.
 Status check(const JobSpecs& specs);
 
+// [{"role": "decode", "model": "tiny", "digest": "...", "work": {"engine": {"sequences": 4}}}],
+// with the keys that differ from their defaults.
+std::string specs_json(const JobSpecs& specs);
+
 // What differs for one kind of process, or for the launcher.
 struct SpecChange {
   std::string of;  // "launcher", "router", "batch", "decode", or "decode of MODEL"

@@ -102,7 +102,7 @@ ROOMS = {
     "launcher/dashboard": "",
     "launcher/metrics": "",
     "launcher": "view placement plan specs job report scaling rollout clusters agents run ray dashboard metrics",
-    "launcher/look": "view plan clusters .",
+    "launcher/look": "view plan specs clusters .",
     "launcher/cli": "plan specs report clusters agents run metrics look .",
 }
 

@@ -127,6 +127,17 @@ TEST(JobSpecs, ChangesAreNamedByWhoseTheyAreAndWithTheirDefaults) {
       "launcher: clusters.x.cpus from 1 to 2");
 }
 
+TEST(JobSpecs, AreShownAsJson) {
+  const JobSpecs specs = specs_of(job(kFake + "decode: {engine: {sequences: 5}}\n"));
+  EXPECT_NE(
+      specs_json(specs).find(
+          R"({"role":"decode","model":"tiny","digest":")" + specs.digest(Role::kDecode, "tiny") +
+          R"(","work":{"served_name": "tiny", "engine": {"kind": "fake", "sequences": 5}, )"
+          R"("drain_timeout": "30s", "start_timeout": "5min"}})"),
+      std::string::npos)
+      << specs_json(specs);
+}
+
 TEST(JobSpecs, DigestsTellSpecsApart) {
   const std::string one = spec(kFake, Role::kDecode, "tiny");
   EXPECT_EQ(spec_digest(one), spec_digest(spec(kFake + "# a remark\n", Role::kDecode, "tiny")));
