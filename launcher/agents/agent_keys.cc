@@ -44,7 +44,7 @@ Result<std::string> read_key_line(int fd) {
   std::string key;
   char next = 0;
   ssize_t got = 0;
-  while (key.size() <= kLineBytesMax && (got = read(fd, &next, 1)) == 1 && next != '\n') {
+  while (key.size() <= kLineBytesMax && (got = ::read(fd, &next, 1)) == 1 && next != '\n') {
     key.push_back(next);
   }
   if (got != 1 || !is_key(key)) {

@@ -175,7 +175,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   // The lifeline: bytes mean nothing, its end means everything.
   void on_ready(uint32_t /*epoll_events*/) override {
     std::array<char, 256> ignored{};
-    const ssize_t got = read(options_.lifeline, ignored.data(), ignored.size());
+    const ssize_t got = ::read(options_.lifeline, ignored.data(), ignored.size());
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
       stop("the end of its reservation");
     }

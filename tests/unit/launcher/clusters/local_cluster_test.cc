@@ -283,7 +283,7 @@ TEST_F(LocalClusterTest, NoChildOutlivesALauncherThatIsKilled) {
     _exit(0);
   }
   int64_t child = 0;
-  ASSERT_EQ(read(report[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ASSERT_EQ(::read(report[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
   ASSERT_GT(child, 1);
   wait_for_log("started");
   ASSERT_EQ(kill(launcher, SIGKILL), 0);
