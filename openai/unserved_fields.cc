@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string_view>
+#include <vector>
+
+#include <simdjson.h>
 
 #include "openai/openai_fields.h"
 #include "openai/openai_sampling.h"
@@ -243,6 +247,8 @@ constexpr Idle kIdleOfEmbeddings[] = {
 
 // --- SGLang's POST /generate
 
+constexpr std::string_view kInParams = "is a member of sampling_params";
+
 constexpr Refused kRefusedOfSglang[] = {
     {"audio_data"},
     {"background"},
@@ -251,8 +257,13 @@ constexpr Refused kRefusedOfSglang[] = {
     {"input_embeds"},
     {"lora_id"},
     {"lora_path"},
+    {"max_new_tokens", {}, kInParams},
     {"max_thinking_tokens"},
+    {"max_tokens", {}, "is not supported: use sampling_params.max_new_tokens"},
+    {"messages"},
     {"multi_item_delimiter_indices"},
+    {"n", {"1"}, kInParams},
+    {"parameters", {}, "is not supported: use sampling_params"},
     {"positional_embed_overrides"},
     {"require_reasoning"},
     {"return_bytes"},
@@ -265,6 +276,8 @@ constexpr Refused kRefusedOfSglang[] = {
     {"return_sampling_mask"},
     {"sampling_logprobs_mode"},
     {"session_params"},
+    {"stop", {}, kInParams},
+    {"temperature", {}, kInParams},
     {"token_ids_logprob"},
     {"token_indices_to_pool"},
     {"video_data"},
@@ -309,14 +322,30 @@ constexpr Idle kIdleOfSglang[] = {
     "no_logs",
 };
 constexpr Refused kRefusedOfSglangParams[] = {
-    {"beam_width", {"1"}}, {"custom_params"}, {"stop_regex"}, {"structural_tag"}, {"watermark"}};
+    {"beam_width", {"1"}},
+    {"custom_params"},
+    {"max_tokens", {}, "is not supported: use max_new_tokens"},
+    {"min_tokens", {}, "is not supported: use min_new_tokens"},
+    {"seed", {}, "is not supported: use sampling_seed"},
+    {"stop_regex"},
+    {"structural_tag"},
+    {"watermark"},
+};
 constexpr Idle kIdleOfSglangParams[] = {"spaces_between_special_tokens", "stream_interval"};
 
 // --- vLLM's POST /inference/v1/generate
 
 constexpr Refused kRefusedOfTokens[] = {
-    {"content_parts"},    {"ec_transfer_params"}, {"features"}, {"output_mode", {"\"tokens\""}},
+    {"content_parts"},
+    {"ec_transfer_params"},
+    {"features"},
+    {"max_tokens", {}, kInParams},
+    {"messages"},
+    {"output_mode", {"\"tokens\""}},
+    {"prompt", {}, "is not supported: use token_ids"},
     {"return_token_ids"},
+    {"stop", {}, kInParams},
+    {"temperature", {}, kInParams},
 };
 constexpr Idle kIdleOfTokens[] = {"parse_context", "priority", "reasoning_parser_kwargs",
                                   "token_offsets"};
@@ -325,6 +354,8 @@ constexpr Refused kRefusedOfTokensParams[] = {
     {"extra_args"},
     {"logits_processors"},
     {"logprob_token_ids"},
+    {"max_completion_tokens", {}, "is not supported: use max_tokens"},
+    {"max_new_tokens", {}, "is not supported: use max_tokens"},
     {"prompt_logprob_token_ids"},
     {"prompt_logprobs"},
     {"repetition_detection"},
@@ -353,6 +384,20 @@ void read_lists(const Fields& fields, std::span<const Refused> refused,
   }
   for (const Idle name : idle) {
     fields.idle(name);
+  }
+}
+
+// SGLang refuses sampling parameters that it does not know, too.
+void refuse_unknown_params(const Fields& params) {
+  if (params.problem().known != nullptr) {
+    return;
+  }
+  static const std::vector<KnownField> known = known_fields(ApiKind::kSglang);
+  for (const auto& [name, value] : params.members()) {
+    if (!value.is_null() &&
+        std::ranges::find(known, params.param(name), &KnownField::name) == known.end()) {
+      params.wrong(name, "is no sampling parameter");
+    }
   }
 }
 
@@ -402,7 +447,8 @@ void read_unserved(const Fields& fields, const ApiRequest& request) {
 
 void read_unserved_params(const Fields& params, ApiKind kind) {
   if (kind == ApiKind::kSglang) {
-    return read_lists(params, kRefusedOfSglangParams, kIdleOfSglangParams);
+    read_lists(params, kRefusedOfSglangParams, kIdleOfSglangParams);
+    return refuse_unknown_params(params);
   }
   read_lists(params, kRefusedOfTokensParams, kIdleOfTokensParams);
 }

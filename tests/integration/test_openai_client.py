@@ -154,7 +154,7 @@ def test_impossible_schema_is_refused_and_harms_nobody(client):
         client.chat.completions.create(
             model=MODEL,
             messages=[{"role": "user", "content": "Hi"}],
-            response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#/nowhere"}}},
+            response_format={"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"$ref": "#/nowhere"}}},
         )
     assert client.completions.create(model=MODEL, prompt="One, two,", max_tokens=2).choices[0].text
 

@@ -146,6 +146,8 @@ def test_prompt_and_partial_output_go_on_as_if_uninterrupted(job):
         {"input_ids": [10**6], "sampling_params": GREEDY},
         {"input_ids": [1], "return_logprob": True, "logprob_start_len": 1},
         {"input_ids": [1], "sampling_params": {"stop_regex": "a+"}},
+        {"input_ids": [1], "sampling_params": {"max_tokens": 2}},
+        {"input_ids": [1], "max_new_tokens": 2},
     ],
 )
 def test_wrong_requests_get_400(job, body):
@@ -153,7 +155,7 @@ def test_wrong_requests_get_400(job, body):
 
 
 def test_unknown_fields_are_ignored(job):
-    ask(job.url, {"input_ids": PROMPT, "priority": 3, "odd": [{}], "sampling_params": {"max_new_tokens": 2, "odd": 1}})
+    ask(job.url, {"input_ids": PROMPT, "priority": 3, "odd": [{}], "sampling_params": {"max_new_tokens": 2, "odd": None}})
 
 
 def test_nothing_is_held_afterwards(job):

@@ -244,7 +244,7 @@ REFUSED = {
     "two tools of one name": ([function(), function()], "tools[1].function.name"),
     "descriptions of 5 MiB": ([function(description="d" * 5_000_000)], "tools"),
     "60 levels of objects": ([with_parameters(a=nested(60))], None),
-    "a reference to nothing": ([with_parameters(a={"$ref": "#/$defs/a"})], "tools"),
+    "a strict tool with a reference to nothing": ([function(parameters={"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}}, strict=True)], "tools"),
     "a schema that leads back to itself": (
         [function(parameters={"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}})], "tools"),
     "a strict tool with what cannot be held": (

@@ -181,8 +181,17 @@ TEST(SglangRequest, RefusesWhatItLacksWhereItWouldChangeTheReply) {
   EXPECT_EQ(refused(R"({"text":"a","return_routed_experts":true})"), "return_routed_experts");
 }
 
+TEST(SglangRequest, ASamplingParameterOfAnotherServerIsRefusedByName) {
+  EXPECT_EQ(refused_params(R"("max_tokens":2)"), "sampling_params.max_tokens");
+  EXPECT_EQ(refused_params(R"("seed":2)"), "sampling_params.seed");
+  EXPECT_EQ(refused_params(R"("max_new_token":2)"), "sampling_params.max_new_token");
+  EXPECT_EQ(refused_params(R"("max_tokens":null,"unknown":null)"), "accepted");
+  EXPECT_EQ(refused(R"({"text":"a","max_new_tokens":2})"), "max_new_tokens");
+  EXPECT_EQ(refused(R"({"text":"a","temperature":0})"), "temperature");
+}
+
 TEST(SglangRequest, IgnoresFieldsItDoesNotKnow) {
-  parsed(R"({"text":"a","sampling_params":{"whatever":[1]},"priority":1,"routing_key":"k",
+  parsed(R"({"text":"a","sampling_params":{"whatever":null},"priority":1,"routing_key":"k",
              "lora_path":null,"return_hidden_states":false,"odd":{}})");
 }
 

@@ -77,6 +77,8 @@ TEST(TokensRequest, RefusesWhatItLacks) {
   EXPECT_EQ(params(R"("max_tokens":2,"min_tokens":3)"), "sampling_params.min_tokens");
   EXPECT_EQ(params(R"("structured_outputs":{"structural_tag":"a"})"),
             "sampling_params.structured_outputs.structural_tag");
+  EXPECT_EQ(params(R"("max_new_tokens":2)"), "sampling_params.max_new_tokens");
+  EXPECT_EQ(refused(R"({"token_ids":[1],"max_tokens":2})"), "max_tokens");
   EXPECT_EQ(refused(R"({"token_ids":[1],"features":{"image":1}})"), "features");
   EXPECT_EQ(refused(R"({"token_ids":[1],"request_id":")" + std::string(300, 'x') + R"("})"),
             "request_id");
