@@ -212,7 +212,7 @@ std::optional<std::string> Rollout::refusal_of(const net::OrderAsked& order,
   if (order.path.empty()) {
     return "the path of the weights is missing";
   }
-  if (std::ranges::none_of(fleet_.workers, serves)) {
+  if (std::ranges::none_of(fleet_.workers, &WorkerSeen::serves)) {
     status = kUnavailable;
     return "no worker serves, so none can read new weights";
   }

@@ -20,7 +20,7 @@ void Rollout::proceed(Turn& turn) {
     const bool all = std::ranges::all_of(fleet_.workers, answered);
     if (all && !prepared_.empty()) {
       end_preparing(turn);
-    } else if (all && std::ranges::any_of(fleet_.workers, serves)) {
+    } else if (all && std::ranges::any_of(fleet_.workers, &WorkerSeen::serves)) {
       give_up(kFailed, "no worker outlived the reading of " + order_.path, turn);
     }
   }

@@ -17,12 +17,15 @@
 #include <unistd.h>
 
 #include "common/os/real_clock.h"
+#include "net/control/process_spec.h"
 
 namespace pdjob::launcher {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+
+constexpr const char* kKeepSpec = "cat /proc/self/fd/$3 > ${0%/*}/spec; ";
 
 // Stops the loop with each event but Spawned.
 struct Events final : Cluster::Handler {
@@ -81,6 +84,14 @@ class LocalClusterTest : public testing::Test {
     }
   }
 
+  // Of a child that ran kKeepSpec.
+  net::ProcessSpec spec() const {
+    std::ifstream file(folder_ + "/spec");
+    const auto found = net::decode_spec({std::istreambuf_iterator<char>(file), {}});
+    EXPECT_TRUE(found);
+    return found ? *found : net::ProcessSpec{};
+  }
+
   std::string how() const { return std::get<ProcessExited>(events_.last).how; }
 
   // Returns the port; 0: it failed, and why_not_ says why.
@@ -111,16 +122,16 @@ class LocalClusterTest : public testing::Test {
 };
 
 TEST_F(LocalClusterTest, AChildGetsItsSpecItsSocketAndItsLog) {
-  LocalCluster cluster(loop_,
-                       script("echo role $1; cat /proc/self/fd/$3; ls -l /proc/$$/fd >&2; exit 7"));
+  LocalCluster cluster(
+      loop_, script(std::string(kKeepSpec) + "echo role $1; ls -l /proc/$$/fd >&2; exit 7"));
   const uint16_t port = open_door(cluster, "decode-0", 0);
   ASSERT_GT(port, 0) << why_not_;
   spawn(cluster, order(1));
   loop_.run();
   EXPECT_EQ(how(), "exit code 7");
   EXPECT_NE(log().find("role worker"), std::string::npos);
-  EXPECT_NE(log().find("\"key\":\"a secret\""), std::string::npos);
-  EXPECT_NE(log().find("\"port\":" + std::to_string(port)), std::string::npos);
+  EXPECT_EQ(spec().key, "a secret");
+  EXPECT_EQ(spec().port, port);
   EXPECT_NE(log().find("socket:["), std::string::npos);
 }
 
@@ -199,29 +210,31 @@ TEST_F(LocalClusterTest, AProgramThatCannotBeExecutedExitsWith127) {
 }
 
 TEST_F(LocalClusterTest, AChildWithoutADoorGetsASocketOfItsOwn) {
-  LocalCluster cluster(loop_, script("cat /proc/self/fd/$3"));
+  LocalCluster cluster(loop_, script(kKeepSpec));
   spawn(cluster, order(1));
   loop_.run();
-  EXPECT_EQ(log().find("\"port\":0"), std::string::npos) << log();
-  EXPECT_EQ(log().find("\"listen_fd\":-1"), std::string::npos) << log();
+  EXPECT_NE(spec().port, 0);
+  EXPECT_GE(spec().listen_fd, 0);
 }
 
 TEST_F(LocalClusterTest, WorkersShareOneBoardOfThreads) {
   LocalCluster cluster(loop_,
-                       script("fd=$(grep -o 'threads_fd.:[0-9-]*' /proc/self/fd/$3 |"
-                              " cut -d: -f2)\n"
-                              "test $fd = -1 && echo none || stat -L -c %i /proc/$$/fd/$fd"));
+                       script(std::string(kKeepSpec) + "stat -L -c '%n is %i' /proc/$$/fd/*"));
   const auto board_of = [&](uint64_t incarnation, net::Role role) {
     SpawnOrder spawned = order(incarnation);
     spawned.spec.role = role;
     const size_t before = log().size();
     spawn(cluster, spawned);
     loop_.run();
-    return log().substr(before);
+    const std::string name = "/fd/" + std::to_string(spec().threads_fd) + " is ";
+    const size_t found = log().find(name, before);
+    return found == std::string::npos
+               ? "none"
+               : log().substr(found + name.size(), log().find('\n', found) - found - name.size());
   };
-  EXPECT_EQ(board_of(1, net::Role::kRouter), "none\n");
+  EXPECT_EQ(board_of(1, net::Role::kRouter), "none");
   const std::string board = board_of(2, net::Role::kPrefill);
-  EXPECT_GT(std::stoull(board), 0U);
+  EXPECT_NE(board, "none");
   EXPECT_EQ(board_of(3, net::Role::kDecode), board);
 }
 
