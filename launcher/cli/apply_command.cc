@@ -17,10 +17,10 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr int kPollMilliseconds = 200;
+constexpr int kLookMilliseconds = 200;
 
 // What the launcher answers (job_apply.h).
-struct Answer {
+struct ChangeAnswer {
   int64_t order = 0;
   std::string state;
   std::string why;
@@ -30,9 +30,9 @@ struct Answer {
   bool under_way() const { return state == "under way" || state == "going back"; }
 };
 
-Result<Answer> read_answer(const std::string& text) {
+Result<ChangeAnswer> read_change(const std::string& text) {
   JsonFields fields("the launcher's answer", text);
-  Answer answer;
+  ChangeAnswer answer;
   fields.take("order", answer.order);
   fields.take("state", answer.state);
   fields.take("why", answer.why);
@@ -43,7 +43,7 @@ Result<Answer> read_answer(const std::string& text) {
 }
 
 // Lines of what is missing go to standard error, each once.
-Status wait(const AskedProcess& admin, Answer& answer, Duration timeout) {
+Status wait_for_change(const AskedProcess& admin, ChangeAnswer& answer, Duration timeout) {
   const int64_t order = answer.order;
   const Instant deadline = real_now() + timeout;
   std::string told;
@@ -56,9 +56,9 @@ Status wait(const AskedProcess& admin, Answer& answer, Duration timeout) {
     if (real_now() >= deadline) {
       return Error{ErrorCode::kTimeout, "the change is not done yet, and goes on by itself"};
     }
-    poll(nullptr, 0, kPollMilliseconds);
+    poll(nullptr, 0, kLookMilliseconds);
     PDJOB_TRY(const std::string body, order_job(admin, {.target = "/apply"}));
-    PDJOB_TRY(answer, read_answer(body));
+    PDJOB_TRY(answer, read_change(body));
     if (answer.order != order) {
       return Error{ErrorCode::kCancelled, "another change has come after this one"};
     }
@@ -66,7 +66,7 @@ Status wait(const AskedProcess& admin, Answer& answer, Duration timeout) {
   return ok();
 }
 
-Status apply(const AskedProcess& admin, const std::string& file, const ApplyFlags& flags) {
+Status apply_file(const AskedProcess& admin, const std::string& file, const ApplyFlags& flags) {
   if (flags.dry_run) {
     PDJOB_TRY(const std::string text,
               order_job(admin, {.method = "POST", .target = "/diff", .body = file}));
@@ -75,7 +75,7 @@ Status apply(const AskedProcess& admin, const std::string& file, const ApplyFlag
   }
   PDJOB_TRY(const std::string body,
             order_job(admin, {.method = "POST", .target = "/apply", .body = file}));
-  PDJOB_TRY(Answer answer, read_answer(body));
+  PDJOB_TRY(ChangeAnswer answer, read_change(body));
   if (answer.changes.empty()) {
     std::puts("nothing to change: the job is as this file says");
     return ok();
@@ -84,7 +84,7 @@ Status apply(const AskedProcess& admin, const std::string& file, const ApplyFlag
   if (flags.no_wait) {
     return ok();
   }
-  PDJOB_TRY_STATUS(wait(admin, answer, std::chrono::seconds(flags.timeout_s)));
+  PDJOB_TRY_STATUS(wait_for_change(admin, answer, std::chrono::seconds(flags.timeout_s)));
   if (!answer.why.empty()) {
     return Error{ErrorCode::kInternal, "the job went back to its file before: " + answer.why +
                                            "; `pdjob logs` of that process may say more"};
@@ -98,8 +98,9 @@ Status apply(const AskedProcess& admin, const std::string& file, const ApplyFlag
 int apply_to_job(const JobConfig& config, const ApplyFlags& flags) {
   const auto admin = admin_of(config.launcher.state_dir, config.name);
   const Status applied =
-      admin ? apply(*admin, std::filesystem::absolute(config.source).string() + "\n" + config.text,
-                    flags)
+      admin ? apply_file(*admin,
+                         std::filesystem::absolute(config.source).string() + "\n" + config.text,
+                         flags)
             : Status(admin.error());
   if (applied) {
     return kExitOk;
