@@ -370,9 +370,9 @@ std::vector<ConfigDifference> differences(const ConfigNode& from, const ConfigNo
       return node != nullptr && node->kind == ConfigNode::Kind::kMapping;
     };
     if (is_mapping(before) || is_mapping(after)) {
-      static const ConfigNode kNone{.kind = ConfigNode::Kind::kMapping};
+      static const ConfigNode none{.kind = ConfigNode::Kind::kMapping};
       for (ConfigDifference& below :
-           differences(is_mapping(before) ? *before : kNone, is_mapping(after) ? *after : kNone)) {
+           differences(is_mapping(before) ? *before : none, is_mapping(after) ? *after : none)) {
         below.path = join_path(key, below.path);
         found.push_back(std::move(below));
       }
