@@ -16,13 +16,13 @@ from docs_blocks import Reader, blocks_of, pages  # noqa: E402
 
 # On one job of configs/quickstart.yaml, one page after the other.
 TOGETHER = [
-    "docs/how-to/change-a-running-job.md",
     "docs/how-to/scale.md",
     "docs/how-to/several-routers.md",
     "docs/how-to/structured-output.md",
     "docs/how-to/tokens-in-tokens-out.md",
     "docs/how-to/tools.md",
     "docs/how-to/troubleshooting.md",
+    "docs/how-to/change-a-running-job.md",  # Last: a worker gets another name.
 ]
 # Each with what it starts by itself.
 ALONE = ["docs/how-to/run-a-batch.md", "docs/how-to/tenants.md", "docs/how-to/workers-by-hand.md"]
