@@ -75,13 +75,16 @@ const GroupScaling& scaling_of(const JobConfig& config, const PlanGroup& group) 
 GroupSizes sizes_of(const JobConfig& config, const LaunchPlan& plan) {
   const JobSpecs specs = specs_of(config);
   std::vector<SizedGroup> groups;
+  // All groups together may have no worker more.
+  const bool bounded = config.scaling.workers_max > 0 || config.scaling.gpus_max > 0;
   for (const PlanGroup& each : plan.groups) {
     groups.push_back({.name = each.group.name,
                       .role = each.role,
                       .model = each.model,
                       .demand = each.group.demand,
                       .wanted = each.group.workers,
-                      .spec = specs.digest(each.role, each.model)});
+                      .spec = specs.digest(each.role, each.model),
+                      .most = bounded ? 1 : scaling_of(config, each).workers_max});
   }
   // Several workers cannot share one KV port (job_config.cc).
   const bool one_kv_port = config.kvtransfer.listen_port != 0;

@@ -33,7 +33,7 @@ bool serves_and_stays(const Process* process) {
 bool gets_a_second(const SizedGroup& group, const std::vector<const Process*>& members,
                    const Job& job) {
   return group.wanted == 1 && members.size() == 1 && serves_and_stays(members.front()) &&
-         is_outdated(group, *members.front()) && job.room(group.demand, 1) > 0;
+         is_outdated(group, *members.front()) && group.most != 1 && job.room(group.demand, 1) > 0;
 }
 
 // A second one that does not serve yet, or not for long.

@@ -33,6 +33,7 @@ struct SizedGroup {
   Demand demand;
   uint32_t wanted = 0;
   std::string spec = {};  // Digest of what its workers do.
+  uint32_t most = 0;      // Also while they are replaced; 0: no bound.
 };
 
 // Where a group stands.

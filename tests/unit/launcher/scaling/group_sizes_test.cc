@@ -292,6 +292,20 @@ TEST_F(ChangedGroup, TheOnlyWorkerServesUntilASecondOneDoes) {
   EXPECT_EQ(spec("decode-1"), "new");
 }
 
+TEST_F(ChangedGroup, TheOnlyWorkerThatAGroupMayHaveIsReplacedInItsPlace) {
+  group = GroupSizes({{.name = "decode",
+                       .role = net::Role::kDecode,
+                       .model = "m",
+                       .demand = kDemand,
+                       .wanted = 1,
+                       .most = 1}},
+                     {.workers_per_group_max = 8, .workers_max = 10});
+  EXPECT_EQ(carry_out(), "retire decode-2, retire decode-1");
+  change();
+  EXPECT_EQ(carry_out(), "replace decode-0");
+  EXPECT_EQ(spec("decode-0"), "new");
+}
+
 TEST_F(ChangedGroup, AChangeIsDoneWhenAllServeForAWhileAndFailsWhenAWorkerDiesTwice) {
   change();
   JobChange good(JobChange::Kind::kForward);
