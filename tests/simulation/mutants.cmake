@@ -129,7 +129,7 @@ mutant(adoption_allows_nobody launcher launcher/job_runner.cc "      control_->a
 mutant(adoption_trusts_the_ledger launcher launcher/job/job_adoption.cc "!here.contains(&process)" "false")
 mutant(adoption_forgets_trust launcher launcher/job/job_adoption.cc "  trust_ = NodeTrust(record.trust);" "")
 mutant(scaling_forgets_held scaling launcher/job_scaling.cc "      seen.held += process.load.requests_queued;" "")
-mutant(job_never_moves stragglers launcher/job/job.cc "level > 0 && !process.is_router()" "false && !process.is_router()")
+mutant(job_never_moves stragglers launcher/job/job.cc "level > 0 && process.is_worker()" "false && process.is_worker()")
 mutant(scaling_ignores_maximum growing launcher/scaling/autoscaler.cc "  const uint32_t most = ceiling(index, why);" "  const uint32_t most = ceiling(index, why) + 4;")
 mutant(apply_replaces_all_at_once apply launcher/scaling/group_sizes.cc "!std::ranges::all_of(members, settled)" "false")
 mutant(apply_keeps_old_groups apply launcher/job/job.cc "groups_ = event.groups;" "")
