@@ -1,9 +1,8 @@
 #include "launcher/plan/cluster_config.h"
 
 #include <algorithm>
-#include <map>
-#include <utility>
 
+#include "common/config/named_items.h"
 #include "launcher/placement/node.h"
 #include "launcher/plan/model_config.h"
 #include "net/http/http_client.h"
@@ -210,23 +209,13 @@ void check_cluster(ConfigReader& in, const std::vector<ClusterConfig>& clusters)
 }  // namespace
 
 void read_clusters(ConfigReader& in, std::vector<ClusterConfig>& clusters) {
-  std::vector<std::string> names;
-  std::map<std::string, ClusterConfig> known;
-  for (ClusterConfig& cluster : std::exchange(clusters, {})) {
-    names.push_back(cluster.name);
-    known.emplace(names.back(), std::move(cluster));
-  }
-  in.named_sections(
-      "clusters",
+  named_items(
+      in, "clusters",
       {.doc = "The machines of the job, by names that you choose. Without this section: this "
               "machine. With it, workers run only on what it lists; routers run here."},
-      [&](const std::string& name, ConfigReader& section) {
-        const auto there = known.find(name);
-        ClusterConfig& config =
-            clusters.emplace_back(there == known.end() ? ClusterConfig{} : there->second);
-        config.name = name;
+      clusters, [&](ClusterConfig& config, ConfigReader& section) {
         read_cluster(section, config);
-        if (!is_job_name(name)) {
+        if (!is_job_name(config.name)) {
           section.fail("",
                        "a cluster's name must be 1..63 of a-z, 0-9, - and _, and not begin "
                        "with -");
@@ -243,8 +232,7 @@ void read_clusters(ConfigReader& in, std::vector<ClusterConfig>& clusters) {
         if (config.kind == ClusterKind::kLocal && local > 1) {
           section.fail("kind", "another cluster is local, too");
         }
-      },
-      names);
+      });
 }
 
 bool runs_workers_here(const std::vector<ClusterConfig>& clusters) {

@@ -38,11 +38,7 @@ void check_control_host(ConfigReader& in, JobConfig& config) {
 
 void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   read_name(in, config.name);
-  in.field("mode", config.mode,
-           {{"serve", Mode::kServe}, {"batch", Mode::kBatch}, {"rollout", Mode::kRollout}},
-           {.doc = "What the job does. `serve`: answer requests until it is stopped. `batch`: "
-                   "answer the rows of `batch`, then end, with the exit code of `pdjob batch`. "
-                   "`rollout`: as `serve`, and a trainer changes the weights."});
+  read(in, config.mode);
   read_models(in, overrides, config.models);
   in.section("kvtransfer", {.doc = "How KV moves from prefill to decode workers."},
              [&](ConfigReader& section) { kvtransfer::read(section, config.kvtransfer); });
@@ -283,6 +279,14 @@ std::vector<std::string> JobConfig::served_names() const {
     names.push_back(model.served_name);
   }
   return names;
+}
+
+void read(ConfigReader& in, Mode& mode) {
+  in.field("mode", mode,
+           {{"serve", Mode::kServe}, {"batch", Mode::kBatch}, {"rollout", Mode::kRollout}},
+           {.doc = "What the job does. `serve`: answer requests until it is stopped. `batch`: "
+                   "answer the rows of `batch`, then end, with the exit code of `pdjob batch`. "
+                   "`rollout`: as `serve`, and a trainer changes the weights."});
 }
 
 void read_router(ConfigReader& in, router::RouterConfig& config) {

@@ -90,6 +90,8 @@ Result<JobPlace> read_job_place(const std::string& path, const Places& places);
 // folder. A running job of that file is not touched.
 JobConfig batch_job(JobConfig config);
 
+// The key `mode`.
+void read(ConfigReader& in, Mode& mode);
 // The `router` section.
 void read_router(ConfigReader& in, router::RouterConfig& config);
 

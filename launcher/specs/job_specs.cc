@@ -113,8 +113,7 @@ ConfigNode launcher_values(JobConfig config) {
   const auto values = [](JobConfig& job) {
     ConfigReader out = ConfigReader::write();
     out.field("name", job.name, {""});
-    auto mode = static_cast<uint32_t>(job.mode);
-    out.field("mode", mode, {""});
+    read(out, job.mode);
     out.section("launcher", {""}, [&](ConfigReader& section) { read(section, job.launcher); });
     out.section("scaling", {""}, [&](ConfigReader& section) { read(section, job.scaling); });
     read_clusters(out, job.clusters);

@@ -1,9 +1,9 @@
 #include "router/config/tenant_config.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <utility>
+
+#include "common/config/named_items.h"
 
 namespace pdjob::router {
 namespace {
@@ -46,21 +46,13 @@ void read_tenant(ConfigReader& in, TenantConfig& tenant) {
 
 void read(ConfigReader& in, std::vector<TenantConfig>& tenants) {
   std::set<std::string> keys;
-  std::vector<std::string> names;
-  std::map<std::string, TenantConfig> known;
-  for (TenantConfig& tenant : std::exchange(tenants, {})) {
-    names.push_back(tenant.name);
-    known.emplace(names.back(), std::move(tenant));
-  }
-  in.named_sections(
-      "tenants",
+  named_items(
+      in, "tenants",
       {"Clients with keys, by name. Without tenants, any client is served, and there are no "
        "limits."},
-      [&](const std::string& name, ConfigReader& section) {
-        const auto there = known.find(name);
-        TenantConfig tenant = there == known.end() ? TenantConfig{.name = name} : there->second;
+      tenants, [&](TenantConfig& tenant, ConfigReader& section) {
         read_tenant(section, tenant);
-        if (!fits_a_header(name)) {
+        if (!fits_a_header(tenant.name)) {
           section.fail("key_sha256",
                        "the tenant's name must have 1 to 128 printable ASCII characters, no space "
                        "at its ends");
@@ -69,9 +61,7 @@ void read(ConfigReader& in, std::vector<TenantConfig>& tenants) {
         } else if (!keys.insert(tenant.key_sha256).second) {
           section.fail("key_sha256", "another tenant has the same key");
         }
-        tenants.push_back(std::move(tenant));
-      },
-      names);
+      });
   // Commenting out the last tenant must not open a job to everybody.
   if (in.has("tenants") && tenants.empty()) {
     in.fail("tenants",

@@ -122,6 +122,8 @@ TEST(JobSpecs, ChangesAreNamedByWhoseTheyAreAndWithTheirDefaults) {
   EXPECT_EQ(between("", "decode: {workers: 2, labels: {zone: a}}\n"),
             "launcher: decode.workers from nothing to 2; "
             "launcher: decode.labels.zone from nothing to a");
+  EXPECT_EQ(between("", "mode: rollout\nrollout: {weights_dir: /w}\n").substr(0, 38),
+            "launcher: mode from nothing to rollout");
   EXPECT_EQ(
       between("clusters: {x: {kind: local, cpus: 1}}\n", "clusters: {x: {kind: local, cpus: 2}}\n"),
       "launcher: clusters.x.cpus from 1 to 2");
