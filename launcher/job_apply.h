@@ -1,6 +1,6 @@
 // JobApply: the shell of changes to a running job's file. It says what a changed file would change
-// and what it cannot, changes the job, goes back to the file before if the new workers do not get
-// ready, and remembers both files for the next launcher. Loop-bound.
+// and what it cannot, and changes the job. If the new workers do not get ready, it goes back to the
+// file before. It remembers both files for the next launcher. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ class JobApply {
   Result<std::string> diff(std::string_view file) const;
   // Changes the job, and returns json(). kUnavailable: not now; the message says why.
   Result<std::string> order(std::string_view file);
-  // {"order": 2, "state": "none", "under way", "done", "going back" or "went back", "why": "",
-  // "changes": "...", "missing": "decode: 1 of 2 serve: ..."}. Of the newest order.
+  // The newest order: {"order": 2, "state": "none", "under way", "done", "going back" or "went
+  // back", "why": "", "changes": "...", "missing": "decode: 1 of 2 serve: ..."}
   std::string json() const;
 
   // Call it after each step of the job, except of heartbeats.

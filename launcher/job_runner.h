@@ -46,7 +46,7 @@ struct JobRunnerOptions {
   std::string control_key;    // Opens the control routes of its routers; empty: there are none.
   bool https = false;         // The routers' doors.
   JobSpecs specs;
-  // Of workers with engines of other makes, by name (net/control/process_spec.h).
+  // By name, for workers with engines of other makes (net/control/process_spec.h).
   std::map<std::string, uint32_t> slots;
 };
 
@@ -94,7 +94,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void read_log(const std::string& process, uint64_t from, LogReader done);
 
   const Job& job() const { return job_; }
-  // What processes get that are started from now on. The Job must hear GroupsChanged, too.
+  // Processes that start from now on get these. The Job must hear GroupsChanged, too.
   void set_specs(JobSpecs specs) { options_.specs = std::move(specs); }
   // The API key of a worker's HTTP port; empty: it needs none.
   std::string worker_key(const std::string& name) const;

@@ -66,7 +66,7 @@ class JobScaling {
   // groups.
   void change(const LaunchPlan& plan, const JobSpecs& specs);
   void set_sizes(const std::map<std::string, uint32_t>& sizes);
-  // Which groups are not as they should be, and why; empty: all are.
+  // Names the groups that are not as they should be, and why; empty: all are.
   std::string missing() const;
 
   // Call it after each step of the job, except of heartbeats.

@@ -1,4 +1,4 @@
-// What a launcher starts its JobRunner with, made of the job's file, its plan, and what an earlier
+// Makes the options of a launcher's JobRunner of the job's file, its plan, and what an earlier
 // launcher left.
 #pragma once
 

@@ -7,8 +7,8 @@
 //   job.yaml:12:7: decode.workers: must be 1..1024, got 0
 //   with the source line and a caret below.
 // Unknown keys are errors; the message suggests a known key that is similar.
-// The same calls without a file (a describing reader) generate the reference, and those of a
-// writing reader write the values: what they write is read as the same values. Loop-bound.
+// The same calls without a file serve two other readers. A describing one generates the reference.
+// A writing one writes the values, and a reader reads them as the same values. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -101,9 +101,9 @@ class ConfigReader {
   void section(std::string_view key, FieldText text,
                const std::function<void(ConfigReader&)>& body);
 
-  // A mapping whose keys the user chooses; `body` declares the keys of each entry. `present` are
-  // the names of the values that are there already: a writing reader asks `body` for these, and for
-  // an entry of no name, whose values are the defaults.
+  // A mapping whose keys the user chooses; `body` declares the keys of each entry. A writing reader
+  // asks `body` for the names in `present`, whose values are there already. It also asks for an
+  // entry without a name, to learn the defaults. Lists use named_items.h.
   void named_sections(std::string_view key, FieldText text,
                       const std::function<void(const std::string& name, ConfigReader&)>& body,
                       const std::vector<std::string>& present = {});

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kLookMilliseconds = 200;
 
-// What the launcher answers (job_apply.h).
+// The launcher's answer (job_apply.h).
 struct ChangeAnswer {
   int64_t order = 0;
   std::string state;

@@ -14,9 +14,9 @@ struct ApplyFlags {
   int64_t timeout_s = 1800;
 };
 
-// Returns the exit code (common/exit_code.h): kExitUsage if the file changes what a running job
-// keeps, kExitNotPlaced if it does not fit or another change is under way, kExitFailed if the job
-// is not running, went back to its file before, or is not done in time.
+// Returns the exit code (common/exit_code.h). kExitUsage: the file changes what a running job
+// keeps. kExitNotPlaced: it does not fit, or another change is under way. kExitFailed: the job is
+// not running, went back to its file before, or is not done in time.
 int apply_to_job(const JobConfig& config, const ApplyFlags& flags);
 
 }  // namespace pdjob::launcher

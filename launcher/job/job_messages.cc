@@ -1,4 +1,4 @@
-// What a Job hears of its processes themselves (job.h).
+// The messages of a Job's processes (job.h).
 #include <algorithm>
 
 #include "launcher/job/job.h"

@@ -57,7 +57,7 @@ struct ProcessPlan {
   std::string model;  // The model it serves; empty for a router.
   Demand demand{};
   Place place{};  // Without a node: the job chooses one.
-  // What it does (launcher/specs/job_specs.h): the digest of the text that this incarnation got.
+  // The digest of the spec that this incarnation got (launcher/specs/job_specs.h).
   std::string spec = {};
   friend bool operator==(const ProcessPlan&, const ProcessPlan&) = default;
 };

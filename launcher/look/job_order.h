@@ -15,7 +15,7 @@ Result<AskedProcess> admin_of(const std::string& state_dir, const std::string& j
 // done now, and nothing has changed. The message is the launcher's.
 Result<std::string> order_job(const AskedProcess& admin, const Order& order);
 
-// What a command returns after such an error (common/exit_code.h).
+// The exit code of a command after such an error (common/exit_code.h).
 int exit_code_of_order(const Error& error);
 
 }  // namespace pdjob::launcher

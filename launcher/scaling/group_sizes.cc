@@ -36,7 +36,7 @@ bool gets_a_second(const SizedGroup& group, const std::vector<const Process*>& m
          is_outdated(group, *members.front()) && group.most != 1 && job.room(group.demand, 1) > 0;
 }
 
-// A second one that does not serve yet, or not for long.
+// A second one that starts, or has served for a moment only.
 bool waits_for_second(const SizedGroup& group, const std::vector<const Process*>& members,
                       Instant now) {
   const auto outdated = [&](const Process* one) {

@@ -8,9 +8,9 @@
 // finishes its requests and waits until its KV is fetched (supervision.h), so no order here loses
 // anything.
 //
-// A worker with another spec than its group's is replaced, one of a group at a time, and only while
-// all others of the group serve and those that were replaced have done so for a while. The only
-// worker of a group gets a second one first, if there is room. Pure.
+// A worker with another spec than its group's is replaced, one of a group at a time. All others of
+// the group must serve, and those that were replaced must have done so for a while. The only worker
+// of a group gets a second one first, if there is room. Pure.
 #pragma once
 
 #include <cstdint>
@@ -93,8 +93,8 @@ class GroupSizes {
 std::vector<const Process*> members_of(const SizedGroup& group, const Job& job);
 // It has no place, or has died and waits for its next try.
 bool waits(const Process& process);
-// When a worker that is ready has been so for a while: one that dies at its first requests has died
-// by then. kNever: it does not serve, or leaves.
+// The time from which a worker counts as good: if its first requests kill it, it has died by then.
+// kNever: it does not serve, or leaves.
 Instant settled_at(const Process& process);
 
 }  // namespace pdjob::launcher
