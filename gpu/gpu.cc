@@ -18,10 +18,11 @@
 namespace pdjob {
 namespace {
 
-// The shape of row_sum_kernel.cu's blocks. 1024 blocks fill any GPU and are few enough to add up.
+// The shape of row_sum_kernel.cu's blocks. 512 blocks fill an H100, and each costs a write to the
+// host's memory.
 constexpr unsigned kBlockWidth = 32;
 constexpr unsigned kRowsPerBlock = 8;
-constexpr unsigned kBlocksWanted = 1024;
+constexpr unsigned kBlocksWanted = 512;
 
 const char* const kRowSumPtx =
 #include "gpu/row_sum_ptx.inc"
@@ -92,22 +93,16 @@ GpuResult copy_batch(const GpuApi& gpu, std::span<const GpuCopy> copies, GpuStre
 
 Result<std::unique_ptr<GpuQueue>> GpuQueue::open(Gpu& gpu) {
   PDJOB_TRY_STATUS(gpu.enter());
-  PDJOB_TRY(GpuStreams streams, gpu.take_streams());
-  return std::unique_ptr<GpuQueue>(new GpuQueue(gpu, std::move(streams)));
+  PDJOB_TRY(GpuStreamMemory memory, gpu.take_stream());
+  return std::unique_ptr<GpuQueue>(new GpuQueue(gpu, std::move(memory)));
 }
 
 GpuQueue::~GpuQueue() {
   if (wait()) {
-    gpu_.resting_.push_back(std::move(streams_));
+    gpu_.resting_.push_back(std::move(memory_));
   } else {
-    gpu_.free(streams_);
+    gpu_.api_.stream_destroy(memory_.stream);
   }
-}
-
-Status GpuQueue::copy(std::span<const GpuCopy> copies) {
-  PDJOB_TRY_STATUS(gpu_.enter());
-  const GpuResult result = copy_batch(gpu_.api_, copies, streams_.copies);
-  return result == kGpuSuccess ? ok() : Status(gpu_.failed(result, "copy"));
 }
 
 Status GpuQueue::sum_rows(std::span<const GpuWindow> windows, uint32_t first_row, uint32_t rows) {
@@ -118,19 +113,19 @@ Status GpuQueue::sum_rows(std::span<const GpuWindow> windows, uint32_t first_row
                                     std::max(1U, kBlocksWanted / height));
   const size_t sums = size_t{width} * height;
   const size_t bytes = windows.size_bytes() + sums * sizeof(uint64_t);
-  if (streams_.pinned.bytes() < bytes) {
-    PDJOB_TRY(streams_.pinned, gpu_.pin(bytes));
+  if (memory_.pinned.bytes() < bytes) {
+    PDJOB_TRY(memory_.pinned, gpu_.pin(bytes));
   }
-  std::memcpy(streams_.pinned.base(), windows.data(), windows.size_bytes());
-  void* windows_at = streams_.pinned.base();
-  void* sums_at = streams_.pinned.base() + windows.size_bytes();
+  std::memcpy(memory_.pinned.base(), windows.data(), windows.size_bytes());
+  void* windows_at = memory_.pinned.base();
+  void* sums_at = memory_.pinned.base() + windows.size_bytes();
   unsigned long long first = first_row;
   unsigned long long count = rows;
   std::array<void*, 4> arguments = {static_cast<void*>(&windows_at), &first, &count,
                                     static_cast<void*>(&sums_at)};
   const GpuResult result =
       gpu_.driver_.launch_kernel(gpu_.row_sum_, width, height, 1, kBlockWidth, kRowsPerBlock, 1, 0,
-                                 streams_.sums, arguments.data(), nullptr);
+                                 memory_.stream, arguments.data(), nullptr);
   if (result != kGpuSuccess) {
     return gpu_.failed(result, "sum rows");
   }
@@ -140,16 +135,11 @@ Status GpuQueue::sum_rows(std::span<const GpuWindow> windows, uint32_t first_row
 
 Result<bool> GpuQueue::idle() {
   PDJOB_TRY_STATUS(gpu_.enter());
-  for (GpuStream* stream : {streams_.copies, streams_.sums}) {
-    const GpuResult state = gpu_.api_.stream_query(stream);
-    if (state == kGpuNotReady) {
-      return false;
-    }
-    if (state != kGpuSuccess) {
-      return gpu_.failed(state, "finish its work");
-    }
+  const GpuResult state = gpu_.api_.stream_query(memory_.stream);
+  if (state != kGpuSuccess && state != kGpuNotReady) {
+    return gpu_.failed(state, "finish its work");
   }
-  return true;
+  return state == kGpuSuccess;
 }
 
 Status GpuQueue::wait() {
@@ -201,8 +191,8 @@ Gpu::~Gpu() {
   if (!enter()) {
     return;
   }
-  for (const GpuStreams& streams : resting_) {
-    free(streams);
+  for (const GpuStreamMemory& memory : resting_) {
+    api_.stream_destroy(memory.stream);
   }
   resting_.clear();
   for (const auto& [bytes, base] : pinned_) {
@@ -283,7 +273,7 @@ Status Gpu::copy(std::span<const GpuCopy> copies) {
   PDJOB_TRY(const std::unique_ptr<GpuQueue> queue, GpuQueue::open(*this));
   for (const GpuCopy& copy : copies) {
     if (const GpuResult result = api_.memcpy_async(copy.to, copy.from, copy.bytes, kGpuCopyDefault,
-                                                   queue->streams_.copies);
+                                                   queue->memory_.stream);
         result != kGpuSuccess) {
       return failed(result, "copy");
     }
@@ -291,22 +281,17 @@ Status Gpu::copy(std::span<const GpuCopy> copies) {
   return queue->wait();
 }
 
-Result<GpuStreams> Gpu::take_streams() {
-  GpuStreams streams;
+Result<GpuStreamMemory> Gpu::take_stream() {
+  GpuStreamMemory memory;
   if (!resting_.empty()) {
-    streams = std::move(resting_.back());
+    memory = std::move(resting_.back());
     resting_.pop_back();
-    return streams;
+  } else if (const GpuResult made =
+                 api_.stream_create_with_flags(&memory.stream, kGpuStreamNonBlocking);
+             made != kGpuSuccess) {
+    return failed(made, "make a stream");
   }
-  for (GpuStream** stream : {&streams.copies, &streams.sums}) {
-    if (const GpuResult made = api_.stream_create_with_flags(stream, kGpuStreamNonBlocking);
-        made != kGpuSuccess) {
-      *stream = nullptr;
-      free(streams);
-      return failed(made, "make a stream");
-    }
-  }
-  return streams;
+  return memory;
 }
 
 Result<PinnedMemory> Gpu::pin(size_t bytes) {
@@ -326,14 +311,6 @@ Result<PinnedMemory> Gpu::pin(size_t bytes) {
   }
   pinned.gpu_ = this;
   return pinned;
-}
-
-void Gpu::free(const GpuStreams& streams) {
-  for (GpuStream* stream : {streams.copies, streams.sums}) {
-    if (stream != nullptr) {
-      api_.stream_destroy(stream);
-    }
-  }
 }
 
 }  // namespace pdjob

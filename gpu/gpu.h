@@ -93,18 +93,17 @@ GpuResult copy_batch(const GpuApi& gpu, std::span<const GpuCopy> copies, GpuStre
 struct GpuWindow {
   const std::byte* base = nullptr;  // Address of row 0.
   uint32_t row_bytes = 0;
+  std::byte* to = nullptr;  // Where row 0 is copied, in GPU memory; null: rows are only summed.
 };
 
-// Streams of a GPU that are reused by the next queue, and pinned memory for sums.
-struct GpuStreams {
-  GpuStream* copies = nullptr;
-  GpuStream* sums = nullptr;
+// A stream of a GPU that is reused by the next queue, and pinned memory for sums.
+struct GpuStreamMemory {
+  GpuStream* stream = nullptr;
   PinnedMemory pinned;  // The windows of a sum, then the sums of its blocks.
 };
 
-// Copies and sums of one user. Batches of copies run in order. Sums run independently of copies,
-// and queues run independently of each other. The GPU must outlive the queue. The destructor waits
-// for work in progress.
+// One sum of rows. Queues run independently of each other. The GPU must outlive the queue. The
+// destructor waits for work in progress.
 class GpuQueue {
  public:
   static Result<std::unique_ptr<GpuQueue>> open(Gpu& gpu);
@@ -112,10 +111,8 @@ class GpuQueue {
   GpuQueue& operator=(const GpuQueue&) = delete;
   ~GpuQueue();
 
-  // Each end is in GPU memory or pinned host memory.
-  Status copy(std::span<const GpuCopy> copies);
-  // Computes the sum of row_sum_kernel.cu over rows [first_row, first_row + rows) of `windows`.
-  // Requires: at most one call per queue.
+  // Computes the sum of row_sum_kernel.cu over rows [first_row, first_row + rows) of `windows`, and
+  // copies those rows of windows that say where to. Requires: at most one call per queue.
   Status sum_rows(std::span<const GpuWindow> windows, uint32_t first_row, uint32_t rows);
   // True when all work is done. An error comes from the GPU and is permanent.
   Result<bool> idle();
@@ -125,10 +122,10 @@ class GpuQueue {
 
  private:
   friend class Gpu;
-  GpuQueue(Gpu& gpu, GpuStreams streams) : gpu_(gpu), streams_(std::move(streams)) {}
+  GpuQueue(Gpu& gpu, GpuStreamMemory memory) : gpu_(gpu), memory_(std::move(memory)) {}
 
   Gpu& gpu_;
-  GpuStreams streams_;
+  GpuStreamMemory memory_;
   std::span<const uint64_t> sums_;  // One per block of the kernel.
 };
 
@@ -163,8 +160,7 @@ class Gpu {
   GpuLocation location() const { return {kGpuLocationDevice, static_cast<int>(device_)}; }
   uint64_t round_up(uint64_t bytes) const { return (bytes + unit_ - 1) / unit_ * unit_; }
   Status map(GpuMemory& memory);
-  Result<GpuStreams> take_streams();
-  void free(const GpuStreams& streams);
+  Result<GpuStreamMemory> take_stream();
   Error failed(GpuResult result, const char* what) const { return gpu_error(api_, result, what); }
 
   const GpuApi api_;
@@ -174,7 +170,7 @@ class Gpu {
   GpuModule* module_ = nullptr;
   GpuFunction* row_sum_ = nullptr;
   std::multimap<size_t, std::byte*> pinned_;  // Without a user, by size. Freed with this object.
-  std::vector<GpuStreams> resting_;
+  std::vector<GpuStreamMemory> resting_;
 };
 
 }  // namespace pdjob

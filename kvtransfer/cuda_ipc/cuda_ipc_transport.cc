@@ -50,17 +50,11 @@ class CudaIpcRowSender final : public RowSender {
       return Error{ErrorCode::kUnsupported, "cuda_ipc takes rows from a GPU's memory only"};
     }
     PDJOB_TRY(queue_, GpuQueue::open(gpu_));
-    PDJOB_TRY_STATUS(queue_->sum_rows(gpu_windows(*source_), range_.first, range_.count));
-    std::vector<GpuCopy> copies;
-    RowCursor from(source_->windows, range_);
-    RowCursor to(target_windows_, range_);
-    while (from.bytes_left() > 0) {
-      const std::span<std::byte> piece = from.next(from.bytes_left());
-      copies.push_back({to.next(piece.size()).data(), piece.data(), piece.size()});
-      from.advance(piece.size());
-      to.advance(piece.size());
+    std::vector<GpuWindow> windows = gpu_windows(*source_);
+    for (size_t i = 0; i < windows.size(); ++i) {
+      windows[i].to = target_windows_[i].base;
     }
-    return queue_->copy(copies);
+    return queue_->sum_rows(windows, range_.first, range_.count);
   }
 
   LinkStream& stream_;

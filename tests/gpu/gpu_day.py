@@ -4,7 +4,8 @@
 
 FOLDER of programs (default: `bin` beside this file, as `./dev gpu kit` packs them): gpu_test, gpu_ipc_test, gpu_engine_test, gpu_nccl_test, gpu_probe and pdjob; a step whose program is missing is skipped. STEPs, in
 their order: facts probe gpu ipc engine e2e nccl; default: all. No step ends the others. The newest libraries of CUDA and NCCL are found by the version
-that they tell; PDJOB_GPU_CUDART, PDJOB_GPU_CUBLAS and PDJOB_GPU_NCCL name others. OUT gets `log`, with all output, and `report.md`; the report is printed, too.
+that they tell; PDJOB_GPU_CUDART, PDJOB_GPU_CUBLAS and PDJOB_GPU_NCCL name others. OUT gets `log`, with all output, the logs of jobs, and `report.md`; the
+report is printed, too.
 """
 
 import argparse
@@ -165,8 +166,9 @@ class Day:
             return self.note(Outcome("e2e", "skipped: no --model"))
         words = [sys.executable, HERE / "gpu_end_to_end.py", pdjob, self.options.model]
         words += ["--tokens-max", "64"] if self.options.doubles else ["--cudart", os.environ.get("PDJOB_GPU_CUDART", "")]
-        self.run("e2e, KV of q8_0", 180, [*words, "--kills", "3"])
-        self.run("e2e, KV of f16", 120, [*words, "--kv-type", "f16"])
+        for name, seconds, more in (("q8_0", 150, ("--kills", "3")), ("f16", 90, ()), ("q8_0, decode on the CPU", 90, ("--decode-on-cpu",))):
+            kv_type, folder = name.partition(",")[0], name.replace(", ", "-").replace(" ", "-")
+            self.run(f"e2e, KV of {name}", seconds, [*words, "--kv-type", kv_type, "--out", self.options.out / f"e2e-{folder}", *more])
 
     def probe(self):
         program = self.program("gpu_probe")

@@ -1,10 +1,11 @@
 """Compares the tokens of a 1P1D job with those of one worker that has both roles. Wants Python's own library only.
 
-    gpu_end_to_end.py PDJOB MODEL [--cudart FILE] [--kv-type q8_0] [--kills N] [--tokens-max N]
+    gpu_end_to_end.py PDJOB MODEL [--cudart FILE] [--kv-type q8_0] [--kills N] [--tokens-max N] [--out FOLDER] [--decode-on-cpu]
 
-With --cudart, GPUs compute, and KV must move over cuda_ipc. With KV of q8_0, prompts that are asked one after the other must give equal tokens. In a
-batch a GPU may choose other kernels, so there the count of equal answers is a figure; on a CPU it must be all of them. With other KV, no equality is
-promised, and all counts are figures. While prefill workers are killed, no request may be lost.
+With --cudart, GPUs compute, and KV must move over cuda_ipc; with --decode-on-cpu, one GPU computes prompts, and KV must move over shm. With KV of q8_0,
+prompts that are asked one after the other must give equal tokens. In a batch a GPU may choose other kernels, so there the count of equal answers is a
+figure; on a CPU it must be all of them. With other KV, or with a GPU and a CPU, no equality is promised, and all counts are figures. While prefill workers
+are killed, no request may be lost.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import urllib.request
 
 LENGTHS = (1, 2, 7, 8, 9, 16, 31, 33, 64, 100, 127, 129, 255, 256, 257, 400, 511, 512, 513, 1000, 1500)
 AT_ONCE = 8
+CHUNK_TOKENS = 256
 READY_SECONDS, ANSWER_SECONDS, STOP_SECONDS, KILL_EVERY = 90, 60, 20, 1.5
 
 
@@ -132,16 +134,23 @@ def main():
     parser.add_argument("--kv-type", default="q8_0")
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--tokens-max", type=int, default=max(LENGTHS), help="of the longest prompt")
+    parser.add_argument("--decode-on-cpu", action="store_true", help="with --cudart: no equality is promised then")
+    parser.add_argument("--out", type=pathlib.Path, help="keeps the outputs and logs there")
     options = parser.parse_args()
     gpu = bool(options.cudart)
-    promised = options.kv_type == "q8_0"
+    promised = options.kv_type == "q8_0" and not options.decode_on_cpu
+    transport = "shm" if options.decode_on_cpu else "cuda_ipc"
     bodies = make_bodies([length for length in LENGTHS if length <= options.tokens_max])
     fine = True
     with tempfile.TemporaryDirectory(prefix="pdjob-e2e-") as folder:
+        logs = (options.out or pathlib.Path(folder)).absolute()
+        logs.mkdir(parents=True, exist_ok=True)
         settings = [f"engine.kv_type={options.kv_type}", "engine.tokens_per_sequence=2048", "engine.sequences=8", "decode.prefix_cache=false"]
+        # Then an idle worker with both roles computes a prompt in the chunks of a prefill worker.
+        settings += [f"decode.local_chunk_tokens={CHUNK_TOKENS // 4}"]
         settings += ["engine.gpu=true", f"gpu.cuda_library={options.cudart}"] if gpu else []
         command = [options.pdjob, "worker", "--role", "both", "--model", options.model, "--listen", "127.0.0.1:0"]
-        single = Program(command + [word for setting in settings for word in ("--set", setting)], folder, "one worker")
+        single = Program(command + [word for setting in settings for word in ("--set", setting)], logs, "one worker")
         begun = time.monotonic()
         expected = one_by_one(single.url, bodies)
         say(f"one worker, one after the other: {time.monotonic() - begun:.2f} s")
@@ -153,18 +162,19 @@ def main():
         config.write_text(
             f"name: e2e\nmodel: {options.model}\nserved_name: m\n"
             f"engine: {{kv_type: {options.kv_type}, gpu: {str(gpu).lower()}, tokens_per_sequence: 2048, sequences: 8}}\n"
-            f"prefill: {{workers: 1, prefix_cache: false}}\ndecode: {{workers: 1, prefix_cache: false}}\n"
+            f"prefill: {{workers: 1, prefix_cache: false, chunk_tokens: {CHUNK_TOKENS}}}\n"
+            f"decode: {{workers: 1, prefix_cache: false{', engine: {gpu: false}' if options.decode_on_cpu else ''}}}\n"
             f"{f'gpu: {{cuda_library: {options.cudart}}}' if gpu else ''}\n"
-            f"kvtransfer: {{transport: {'cuda_ipc' if gpu else 'auto'}}}\n"
-            f'router: {{listen: "127.0.0.1:0", decode_prefills: never}}\nlauncher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}\n')
-        job = Program([options.pdjob, "--config", str(config)], folder, "the job")
+            f"kvtransfer: {{transport: {'cuda_ipc' if gpu and not options.decode_on_cpu else 'auto'}}}\n"
+            f'router: {{listen: "127.0.0.1:0", decode_prefills: never}}\nlauncher: {{state_dir: {folder}/state, log_dir: {logs}}}\n')
+        job = Program([options.pdjob, "--config", str(config)], logs, "the job")
         begun = time.monotonic()
         fine &= equal("1P1D, one after the other", bodies, one_by_one(job.url, bodies), expected) or not promised
         say(f"1P1D, one after the other: {time.monotonic() - begun:.2f} s")
         fine &= equal(f"1P1D, {AT_ONCE} at once", bodies, at_once(job.url, bodies), expected) or gpu or not promised
         transports = {link["transport"] for link in links(options.pdjob, config)}
         say(f"KV moved over {', '.join(sorted(transports))}")
-        fine &= transports == {"cuda_ipc"} or not gpu
+        fine &= transports == {transport} or not gpu
         if options.kills:
             fine &= killed(job, options.pdjob, config, options.kills, bodies, expected)
         say(f"the job ended with {job.stop()}")

@@ -458,20 +458,23 @@ GpuResult cuModuleGetFunction(GpuFunction** function, GpuModule* module, const c
   return kGpuSuccess;
 }
 
-void run_row_sum(const RowSumWindow* windows, Word first, Word rows, Word* sums, Place grid) {
-  gridDim = grid;
+// The windows of a kernel, as the CPU reaches their rows; these stay mapped until the kernel ends.
+struct ReachedWindows {
   std::vector<Pages> in_use;
-  std::vector<RowSumWindow> reached;
-  for (unsigned i = 0; i < grid.y; ++i) {
-    const RowSumWindow& window = windows[i];
-    const size_t before = first * window.row_bytes;
-    in_use.emplace_back(window.base + before, rows * window.row_bytes);
-    reached.push_back(
-        {reinterpret_cast<const unsigned char*>(in_use.back().pages) - before, window.row_bytes});
+  std::vector<RowSumWindow> windows;
+
+  // Null: the rows are not mapped.
+  unsigned char* row_0(const unsigned char* base, size_t before, size_t bytes) {
+    std::byte* const pages = in_use.emplace_back(base + before, bytes).pages;
+    return pages == nullptr ? nullptr : reinterpret_cast<unsigned char*>(pages) - before;
   }
+};
+
+void run_row_sum(const ReachedWindows& reached, Word first, Word rows, Word* sums, Place grid) {
+  gridDim = grid;
   for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
     for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) {
-      pdjob_row_sum(reached.data(), first, rows, sums);
+      pdjob_row_sum(reached.windows.data(), first, rows, sums);
     }
   }
 }
@@ -487,12 +490,17 @@ GpuResult cuLaunchKernel(GpuFunction* /*function*/, unsigned grid_x, unsigned gr
   const Word first = *static_cast<Word*>(arguments[1]);
   const Word rows = *static_cast<Word*>(arguments[2]);
   Word* const sums = *static_cast<Word**>(arguments[3]);
-  auto in_use = std::make_shared<std::vector<Pages>>();
+  auto reached = std::make_shared<ReachedWindows>();
   for (unsigned i = 0; i < grid_y; ++i) {
-    in_use->emplace_back(windows[i].base, (first + rows) * windows[i].row_bytes);
-    if (in_use->back().pages == nullptr) {
+    RowSumWindow window = windows[i];
+    const bool copies = window.to != nullptr;
+    const size_t before = first * window.row_bytes, bytes = rows * window.row_bytes;
+    window.base = reached->row_0(window.base, before, bytes);
+    window.to = copies ? reached->row_0(window.to, before, bytes) : nullptr;
+    if (window.base == nullptr || (copies && window.to == nullptr)) {
       return kIllegalAddress;
     }
+    reached->windows.push_back(window);
   }
   const char* const hang_file = std::getenv("FAKE_CUDA_HANG_FILE");
   while (hang_file != nullptr && ::access(hang_file, F_OK) == 0) {
@@ -503,8 +511,8 @@ GpuResult cuLaunchKernel(GpuFunction* /*function*/, unsigned grid_x, unsigned gr
       stream,
       [=] {
         ::usleep(static_cast<unsigned>(delay));
-        run_row_sum(windows, first, rows, sums, {grid_x, grid_y});
-        in_use->clear();
+        run_row_sum(*reached, first, rows, sums, {grid_x, grid_y});
+        reached->in_use.clear();
       },
       "a kernel");
 }

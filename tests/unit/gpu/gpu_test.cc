@@ -145,6 +145,36 @@ TEST_F(GpuTest, SumIsThatOfItsRowsWhateverTheirAlignment) {
   }
 }
 
+TEST_F(GpuTest, RowsAreCopiedWhileTheyAreSummedWhateverTheirAlignmentAndNothingElseIs) {
+  const auto gpu = open_gpu();
+  constexpr uint32_t kFirst = 3, kRows = 40, kAll = 50;
+  const std::vector<uint32_t> row_bytes = {64, 1024, 2176, 40, 204, 34, 7};
+  const GpuMemory from = *gpu->allocate(kMiB), to = *gpu->allocate(kMiB);
+  const auto blank = random_bytes(200'000, 9);
+  ASSERT_TRUE(put(*gpu, to.base(), blank));
+  std::vector<std::vector<std::byte>> contents;
+  std::vector<GpuWindow> windows;
+  std::vector<std::byte> expected = blank;
+  size_t at = 0;
+  for (const uint32_t bytes : row_bytes) {
+    contents.push_back(random_bytes(size_t{bytes} * kAll, bytes));
+    ASSERT_TRUE(put(*gpu, from.base() + at, contents.back()));
+    windows.push_back({from.base() + at, bytes, to.base() + at});
+    std::copy_n(contents.back().begin() + kFirst * bytes, size_t{bytes} * kRows,
+                expected.begin() + static_cast<ptrdiff_t>(at + kFirst * bytes));
+    at += (contents.back().size() + 15) / 16 * 16;
+  }
+  windows.push_back({from.base(), 16});  // Not copied.
+  contents.emplace_back(contents.front().begin(), contents.front().begin() + kAll * 16);
+  std::vector<uint32_t> all_bytes = row_bytes;
+  all_bytes.push_back(16);
+  const auto queue = *GpuQueue::open(*gpu);
+  ASSERT_TRUE(queue->sum_rows(windows, kFirst, kRows));
+  ASSERT_TRUE(queue->wait());
+  EXPECT_EQ(queue->sum(), expected_sum(contents, all_bytes, kFirst, kRows));
+  EXPECT_EQ(get(*gpu, to.base(), blank.size()), expected);
+}
+
 TEST_F(GpuTest, SumsOfRangesAddUpAndSwappedRowsDiffer) {
   const auto gpu = open_gpu();
   const GpuMemory memory = *gpu->allocate(kMiB);
@@ -173,8 +203,8 @@ TEST_F(GpuTest, DoubleDestroyedQueueHasFinishedItsCopies) {
   {
     const GpuMemory to = *gpu->allocate(kMiB);
     const auto queue = *GpuQueue::open(*gpu);
-    const GpuCopy copies[] = {{to.base(), from.base(), 1000}, {to.base() + 5000, from.base(), 10}};
-    ASSERT_TRUE(queue->copy(copies));
+    const GpuWindow window{.base = from.base(), .row_bytes = 1000, .to = to.base()};
+    ASSERT_TRUE(queue->sum_rows({&window, 1}, 0, 1));
     EXPECT_FALSE(*queue->idle());
   }
   ::unsetenv("FAKE_CUDA_COPY_DELAY_US");
@@ -187,8 +217,8 @@ TEST_F(GpuTest, DoubleNoticesMemoryThatGoesWhileACopyUsesIt) {
   const auto queue = *GpuQueue::open(*gpu);
   {
     const GpuMemory to = *gpu->allocate(kMiB);
-    const GpuCopy copy{to.base(), from.base(), 1000};
-    ASSERT_TRUE(queue->copy({&copy, 1}));
+    const GpuWindow window{.base = from.base(), .row_bytes = 1000, .to = to.base()};
+    ASSERT_TRUE(queue->sum_rows({&window, 1}, 0, 1));
   }
   EXPECT_EQ(fakecudart_violations(), ++violations_);
   ::unsetenv("FAKE_CUDA_COPY_DELAY_US");
