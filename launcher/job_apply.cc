@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/json/json_writer.h"
+#include "launcher/job_start.h"
 
 namespace pdjob::launcher {
 
@@ -43,8 +44,8 @@ std::string line_of(const std::string& of, const ConfigDifference& key) {
          shown(key.to) + "\n";
 }
 
-std::map<std::string, uint32_t> sizes_in(const JobConfig& file) {
-  std::map<std::string, uint32_t> sizes;
+Sizes sizes_in(const JobConfig& file) {
+  Sizes sizes;
   for (const ModelConfig& model : file.models) {
     if (model.disaggregated()) {
       sizes[group_name(model, "prefill")] = model.prefill_workers;
@@ -55,9 +56,9 @@ std::map<std::string, uint32_t> sizes_in(const JobConfig& file) {
 }
 
 // The sizes that differ between two files, by group.
-std::map<std::string, uint32_t> new_sizes(const JobConfig& from, const JobConfig& to) {
-  const std::map<std::string, uint32_t> before = sizes_in(from);
-  std::map<std::string, uint32_t> sizes = sizes_in(to);
+Sizes new_sizes(const JobConfig& from, const JobConfig& to) {
+  const Sizes before = sizes_in(from);
+  Sizes sizes = sizes_in(to);
   std::erase_if(sizes, [&](const auto& size) {
     const auto old = before.find(size.first);
     return old == before.end() || old->second == size.second;
@@ -89,8 +90,9 @@ JobApply::JobApply(net::Loop& loop, JobRunner& runner, JobScaling& scaling, JobR
     changes_ = "an earlier launcher began this change\n";
     remember(*before_, true);
     if (back) {
-      scaling_.set_sizes(new_sizes(*before_, config_));
+      restored_ = new_sizes(*before_, config_);
     }
+    job_changed();
   }
 }
 
@@ -176,13 +178,14 @@ Result<std::string> JobApply::order(std::string_view file) {
 void JobApply::begin(Wish wish, JobChange::Kind kind) {
   config_ = std::move(wish.config);
   remember(*before_, true);
-  const std::map<std::string, uint32_t> sizes = new_sizes(*before_, config_);
-  const JobSpecs specs = specs_of(config_);
-  runner_.set_specs(specs);
+  runner_.set_specs(specs_of(config_));
   change_.emplace(kind);
-  runner_.submit(GroupsChanged{groups_of(wish.plan, specs)});
-  scaling_.change(wish.plan, specs);
-  scaling_.set_sizes(sizes);
+  // A size that the file does not change stays.
+  Sizes sizes = new_sizes(*before_, config_);
+  for (const JobGroup& group : runner_.job().groups()) {
+    sizes.emplace(group.name, group.wanted);
+  }
+  scaling_.change(with_sizes(groups_of(config_, wish.plan), sizes));
   job_changed();
 }
 
@@ -208,7 +211,10 @@ void JobApply::job_changed() {
 
 void JobApply::look() {
   timer_ = {};
-  change_->look(scaling_.sizes(), runner_.job(), loop_.now());
+  if (!restored_.empty()) {
+    scaling_.change(with_sizes(runner_.job().groups(), std::exchange(restored_, {})));
+  }
+  change_->look(runner_.job(), loop_.now());
   switch (change_->state()) {
     case JobChange::State::kUnderWay:
       if (change_->due() != kNever) {

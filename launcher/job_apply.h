@@ -16,6 +16,7 @@
 #include "launcher/job_scaling.h"
 #include "launcher/plan/job_config.h"
 #include "launcher/plan/launch_plan.h"
+#include "launcher/scaling/group_sizes.h"
 #include "launcher/scaling/job_change.h"
 #include "net/loop/loop.h"
 
@@ -69,6 +70,7 @@ class JobApply {
   JobConfig config_;                 // As it is, or becomes.
   std::optional<JobConfig> before_;  // While a change is under way: what it goes back to.
   std::optional<JobChange> change_;
+  Sizes restored_;  // Of groups, when a launcher has begun with the file before.
   int64_t orders_taken_ = 0;
   std::string changes_;
   std::string why_;  // It went back.

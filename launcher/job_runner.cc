@@ -26,18 +26,6 @@ std::string process_names(const Job& job) {
 
 }  // namespace
 
-std::vector<JobGroup> groups_of(const LaunchPlan& plan, const JobSpecs& specs) {
-  std::vector<JobGroup> groups;
-  for (const PlanGroup& each : plan.groups) {
-    groups.push_back({.role = each.role,
-                      .model = each.model,
-                      .demand = each.group.demand,
-                      .workers_min = each.group.workers_min,
-                      .spec = specs.digest(each.role, each.model)});
-  }
-  return groups;
-}
-
 std::string reachable(const std::string& host) {
   return host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
 }

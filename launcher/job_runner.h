@@ -50,9 +50,6 @@ struct JobRunnerOptions {
   std::map<std::string, uint32_t> slots;
 };
 
-// The groups of a plan, whose workers do what these specs say.
-std::vector<JobGroup> groups_of(const LaunchPlan& plan, const JobSpecs& specs);
-
 class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
  public:
   // The launcher's other parts. None of its calls may come back to the runner.

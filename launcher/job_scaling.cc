@@ -8,6 +8,7 @@
 #include "common/json/json_writer.h"
 #include "common/metrics.h"
 #include "common/parse_number.h"
+#include "launcher/job_start.h"
 #include "launcher/placement/crowding.h"
 
 namespace pdjob::launcher {
@@ -32,13 +33,13 @@ std::string lending_text(const Process& process) {
          std::to_string(load.borrowed_steps) + " steps with borrowed threads)\n";
 }
 
-struct Sizes {
-  std::map<std::string, uint32_t> wanted;
+struct SizeOrder {
+  Sizes wanted;
   std::set<std::string> automatic;
 };
 
-Result<Sizes> parse_sizes(std::string_view text) {
-  Sizes sizes;
+Result<SizeOrder> parse_sizes(std::string_view text) {
+  SizeOrder sizes;
   std::set<std::string_view> named;
   while (!text.empty()) {
     const std::string_view word = text.substr(0, text.find(' '));
@@ -67,30 +68,11 @@ Result<Sizes> parse_sizes(std::string_view text) {
   return sizes;
 }
 
-const GroupScaling& scaling_of(const JobConfig& config, const PlanGroup& group) {
-  const ModelConfig& model = *config.model_called(group.model);
-  return (group.role == net::Role::kPrefill ? model.prefill_group : model.decode_group).scaling;
-}
-
-GroupSizes sizes_of(const JobConfig& config, const LaunchPlan& plan) {
-  const JobSpecs specs = specs_of(config);
-  std::vector<SizedGroup> groups;
-  // All groups together may have no worker more.
-  const bool bounded = config.scaling.workers_max > 0 || config.scaling.gpus_max > 0;
-  for (const PlanGroup& each : plan.groups) {
-    groups.push_back({.name = each.group.name,
-                      .role = each.role,
-                      .model = each.model,
-                      .demand = each.group.demand,
-                      .wanted = each.group.workers,
-                      .spec = specs.digest(each.role, each.model),
-                      .most = bounded ? 1 : scaling_of(config, each).workers_max});
-  }
+GroupLimits limits_of(const JobConfig& config) {
   // Several workers cannot share one KV port (job_config.cc).
   const bool one_kv_port = config.kvtransfer.listen_port != 0;
-  return {std::move(groups),
-          {.workers_per_group_max = kWorkersPerRoleMax,
-           .workers_max = one_kv_port ? 1 : 2 * kWorkersPerRoleMax}};
+  return {.workers_per_group_max = kWorkersPerRoleMax,
+          .workers_max = one_kv_port ? 1 : 2 * kWorkersPerRoleMax};
 }
 
 std::vector<ScaledGroup> scaled_groups(const JobConfig& config, const LaunchPlan& plan) {
@@ -99,7 +81,7 @@ std::vector<ScaledGroup> scaled_groups(const JobConfig& config, const LaunchPlan
     groups.push_back({.name = each.group.name,
                       .role = each.role,
                       .model = each.model,
-                      .scaling = scaling_of(config, each),
+                      .scaling = scaling_of(config, each.role, each.model),
                       .gpus = each.group.demand.gpus});
   }
   return groups;
@@ -109,7 +91,7 @@ bool any_scales(const std::vector<ScaledGroup>& groups) {
   return std::ranges::any_of(groups, [](const ScaledGroup& each) { return each.scaling.on(); });
 }
 
-std::string group_text(const SizedGroup& group, const GroupProgress& progress) {
+std::string group_text(const JobGroup& group, const GroupProgress& progress) {
   return group.name + ": " + std::to_string(progress.serving) + " of " +
          std::to_string(progress.wanted) + (progress.wanted == 1 ? " serves" : " serve") +
          (progress.missing.empty() ? "" : "; " + progress.missing);
@@ -122,7 +104,7 @@ JobScaling::JobScaling(net::Loop& loop, JobRunner& runner, const JobConfig& conf
                        ScalingMemory memory)
     : loop_(loop),
       runner_(runner),
-      sizes_(sizes_of(config, plan)),
+      limits_(limits_of(config)),
       scales_(any_scales(scaled_groups(config, plan))),
       to_zero_(config.scaling.zero_after > Duration::zero()),
       autoscaler_(scaled_groups(config, plan), config.scaling),
@@ -130,23 +112,15 @@ JobScaling::JobScaling(net::Loop& loop, JobRunner& runner, const JobConfig& conf
       notes_(memory.record.notes.begin(), memory.record.notes.end()),
       keep_(std::move(memory.keep)),
       say_(std::move(say)) {
-  if (!memory.record.sizes.empty()) {
-    sizes_.keep(memory.record.sizes);
-  } else if (runner_.job().has_record()) {
-    sizes_.keep(runner_.job());
-  }
   if (scales_) {
     tick_ = loop_.call_at(loop_.now() + kTick, [this] { tick(); });
   }
 }
 
-JobScaling::~JobScaling() {
-  loop_.cancel(next_);
-  loop_.cancel(tick_);
-}
+JobScaling::~JobScaling() { loop_.cancel(tick_); }
 
 Result<std::string> JobScaling::order(std::string_view text) {
-  PDJOB_TRY(const Sizes sizes, parse_sizes(text));
+  PDJOB_TRY(const SizeOrder sizes, parse_sizes(text));
   const Job& job = runner_.job();
   if (job.state() != JobState::kReady) {
     return Error{ErrorCode::kUnavailable,
@@ -158,8 +132,8 @@ Result<std::string> JobScaling::order(std::string_view text) {
                    name + " has no `scaling.max` in the job file, so only a number sets its size"};
     }
   }
-  const std::vector<SizedGroup> before = sizes_.groups();
-  PDJOB_TRY_STATUS(sizes_.set(sizes.wanted, job));
+  const std::vector<JobGroup> before = groups();
+  PDJOB_TRY(std::vector<JobGroup> after, resized(job, sizes.wanted, limits_));
   ++orders_taken_;
   for (const std::string& name : sizes.automatic) {
     if (by_hand_.erase(name) > 0) {
@@ -167,27 +141,26 @@ Result<std::string> JobScaling::order(std::string_view text) {
     }
   }
   for (size_t i = 0; i < before.size(); ++i) {
-    const SizedGroup& group = sizes_.groups()[i];
-    if (sizes.wanted.contains(group.name)) {
-      by_hand_.insert(group.name);
+    if (sizes.wanted.contains(before[i].name)) {
+      by_hand_.insert(before[i].name);
     }
-    if (group.wanted != before[i].wanted) {
-      count_change(group.name, before[i].wanted, group.wanted);
-      note(group.name + ": from " + std::to_string(before[i].wanted) + " to " +
-           std::to_string(group.wanted) + " workers, by `pdjob scale`\n");
+    if (after[i].wanted != before[i].wanted) {
+      note(before[i].name + ": from " + std::to_string(before[i].wanted) + " to " +
+           std::to_string(after[i].wanted) + " workers, by `pdjob scale`\n");
     }
   }
-  job_changed();
+  keep_record();
+  change(std::move(after));
   return json(crowding_by(before));
 }
 
 // What becomes of the nodes when all workers that come on top have their places. Workers that leave
 // may make room, and nobody knows where.
-std::string JobScaling::crowding_by(const std::vector<SizedGroup>& before) const {
+std::string JobScaling::crowding_by(const std::vector<JobGroup>& before) const {
   const Placement* const placement = runner_.job().placement();
   std::vector<std::pair<Demand, uint64_t>> more;
   for (size_t i = 0; i < before.size(); ++i) {
-    const SizedGroup& group = sizes_.groups()[i];
+    const JobGroup& group = groups()[i];
     if (group.wanted < before[i].wanted) {
       return "";
     }
@@ -202,37 +175,14 @@ std::string JobScaling::crowding_by(const std::vector<SizedGroup>& before) const
   return text;
 }
 
-void JobScaling::change(const LaunchPlan& plan, const JobSpecs& specs) {
-  for (const PlanGroup& each : plan.groups) {
-    sizes_.change(each.group.name, each.group.demand, specs.digest(each.role, each.model));
+void JobScaling::change(std::vector<JobGroup> groups) {
+  for (const JobGroup& before : this->groups()) {
+    const auto after = std::ranges::find(groups, before.name, &JobGroup::name);
+    Changes& changes = changes_[before.name];
+    changes.grown += after != groups.end() && after->wanted > before.wanted ? 1 : 0;
+    changes.shrunk += after != groups.end() && after->wanted < before.wanted ? 1 : 0;
   }
-  job_changed();
-}
-
-void JobScaling::set_sizes(const std::map<std::string, uint32_t>& sizes) {
-  for (const auto& [name, size] : sizes) {
-    const uint32_t before = sizes_.find(name)->wanted;
-    sizes_.want(name, size);
-    count_change(name, before, size);
-  }
-  keep_record();
-  job_changed();
-}
-
-void JobScaling::job_changed() {
-  loop_.cancel(std::exchange(next_, {}));
-  next_ = loop_.call_at(loop_.now(), [this] { carry_on(); });
-}
-
-void JobScaling::carry_on() {
-  next_ = {};
-  for (Event& order : sizes_.orders(runner_.job(), loop_.now())) {
-    runner_.submit(std::move(order));
-  }
-  // The next worker is replaced when the last one has served for a while.
-  if (next_ == net::TimerId{} && !sizes_.up_to_date(runner_.job())) {
-    next_ = loop_.call_at(loop_.now() + kTick, [this] { carry_on(); });
-  }
+  runner_.submit(GroupsChanged{std::move(groups)});
 }
 
 void JobScaling::tick() {
@@ -240,27 +190,27 @@ void JobScaling::tick() {
   if (runner_.job().state() != JobState::kReady) {
     return;
   }
-  bool changed = false;
+  Sizes wanted;
   for (const Decision& each : autoscaler_.step(observe(), loop_.now())) {
-    const SizedGroup& group = sizes_.groups()[each.group];
-    sizes_.want(group.name, each.to);
-    note(group.name + ": " +
+    const std::string& name = groups()[each.group].name;
+    note(name + ": " +
          (each.from == each.to
               ? "stays at " + std::to_string(each.to)
               : "from " + std::to_string(each.from) + " to " + std::to_string(each.to)) +
          " workers: " + each.reason + "\n");
-    count_change(group.name, each.from, each.to);
-    changed = changed || each.from != each.to;
+    if (each.from != each.to) {
+      wanted[name] = each.to;
+    }
   }
-  if (changed) {
-    job_changed();
+  if (!wanted.empty()) {
+    change(with_sizes(groups(), wanted));
   }
 }
 
 Observation JobScaling::observe() const {
   const Job& job = runner_.job();
   Observation seen;
-  for (const SizedGroup& group : sizes_.groups()) {
+  for (const JobGroup& group : groups()) {
     GroupSample& sample = seen.groups.emplace_back();
     sample.wanted = group.wanted;
     sample.by_hand = by_hand_.contains(group.name);
@@ -282,17 +232,11 @@ Observation JobScaling::observe() const {
       seen.alive += process.load.requests_queued + process.load.requests_running;
     }
     for (size_t i = 0; process.fate != Fate::kRestart && i < seen.groups.size(); ++i) {
-      const SizedGroup& group = sizes_.groups()[i];
+      const JobGroup& group = groups()[i];
       seen.groups[i].leaving += group.role == process.role && group.model == process.model ? 1 : 0;
     }
   }
   return seen;
-}
-
-void JobScaling::count_change(const std::string& group, uint32_t from, uint32_t to) {
-  Changes& changes = changes_[group];
-  changes.grown += to > from ? 1 : 0;
-  changes.shrunk += to < from ? 1 : 0;
 }
 
 void JobScaling::note(const std::string& lines) {
@@ -305,13 +249,7 @@ void JobScaling::note(const std::string& lines) {
 }
 
 void JobScaling::keep_record() {
-  ScalingRecord record{.notes = {notes_.begin(), notes_.end()},
-                       .by_hand = {by_hand_.begin(), by_hand_.end()},
-                       .sizes = {}};
-  for (const SizedGroup& group : sizes_.groups()) {
-    record.sizes.emplace_back(group.name, group.wanted);
-  }
-  keep_(std::move(record));
+  keep_({.notes = {notes_.begin(), notes_.end()}, .by_hand = {by_hand_.begin(), by_hand_.end()}});
 }
 
 int64_t JobScaling::seconds_since(const Note& note) const {
@@ -358,9 +296,9 @@ std::string JobScaling::explain_json() const {
 
 std::string JobScaling::text() const {
   std::string text;
-  for (const SizedGroup& group : sizes_.groups()) {
+  for (const JobGroup& group : groups()) {
     text +=
-        group_text(group, sizes_.progress(group, runner_.job())) +
+        group_text(group, progress_of(group, runner_.job())) +
         (by_hand_.contains(group.name) && autoscaler_.scales(group.name) ? "; set by hand" : "") +
         "\n";
   }
@@ -369,8 +307,8 @@ std::string JobScaling::text() const {
 
 std::string JobScaling::metrics() const {
   std::vector<GroupCounts> counts;
-  for (const SizedGroup& group : sizes_.groups()) {
-    const GroupProgress progress = sizes_.progress(group, runner_.job());
+  for (const JobGroup& group : groups()) {
+    const GroupProgress progress = progress_of(group, runner_.job());
     const auto found = changes_.find(group.name);
     const Changes changes = found == changes_.end() ? Changes{} : found->second;
     counts.push_back({.name = group.name,
@@ -407,8 +345,8 @@ std::string group_metrics(const std::vector<GroupCounts>& groups) {
 
 std::string JobScaling::missing() const {
   std::string missing;
-  for (const SizedGroup& group : sizes_.groups()) {
-    const GroupProgress progress = sizes_.progress(group, runner_.job());
+  for (const JobGroup& group : groups()) {
+    const GroupProgress progress = progress_of(group, runner_.job());
     if (!progress.missing.empty()) {
       missing += (missing.empty() ? "" : "; ") + group_text(group, progress);
     }
@@ -420,8 +358,8 @@ std::string JobScaling::json(const std::string& warning) const {
   const std::string missing = this->missing();
   const bool settled = missing.empty();
   std::string trouble;
-  for (const SizedGroup& group : sizes_.groups()) {
-    trouble = trouble.empty() ? sizes_.progress(group, runner_.job()).trouble : trouble;
+  for (const JobGroup& group : groups()) {
+    trouble = trouble.empty() ? progress_of(group, runner_.job()).trouble : trouble;
   }
   std::string text;
   JsonWriter json(text);

@@ -1,5 +1,5 @@
-// JobScaling: the shell of a job's sizes. It asks the autoscaler, takes orders by hand, gives the
-// Job its events until each group has its size, and tells how far it is and why. Loop-bound.
+// JobScaling: the shell of a job's sizes. It asks the autoscaler, takes orders by hand, tells the
+// Job what its groups should be, and people how far they are and why. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -61,16 +61,11 @@ class JobScaling {
   // {"decisions": [{"seconds_ago": 3, "text": "..."}], "lending": ["..."]}
   std::string explain_json() const;
 
-  const GroupSizes& sizes() const { return sizes_; }
-  // Workers do what another plan of this job says, and groups have other sizes. Requires: the same
-  // groups.
-  void change(const LaunchPlan& plan, const JobSpecs& specs);
-  void set_sizes(const std::map<std::string, uint32_t>& sizes);
+  // Tells the job what its groups should be from now on.
+  void change(std::vector<JobGroup> groups);
   // Names the groups that are not as they should be, and why; empty: all are.
   std::string missing() const;
 
-  // Call it after each step of the job, except of heartbeats.
-  void job_changed();
   // Says whole lines, and keeps them for explain().
   void note(const std::string& lines);
 
@@ -81,16 +76,15 @@ class JobScaling {
   };
 
   void keep_record();
-  std::string crowding_by(const std::vector<SizedGroup>& before) const;
-  void carry_on();
+  const std::vector<JobGroup>& groups() const { return runner_.job().groups(); }
+  std::string crowding_by(const std::vector<JobGroup>& before) const;
   void tick();
-  void count_change(const std::string& group, uint32_t from, uint32_t to);
   Observation observe() const;
   int64_t seconds_since(const Note& note) const;
 
   net::Loop& loop_;
   JobRunner& runner_;
-  GroupSizes sizes_;
+  const GroupLimits limits_;
   const bool scales_;  // Some group changes its size by itself.
   const bool to_zero_;
   Autoscaler autoscaler_;
@@ -100,7 +94,6 @@ class JobScaling {
   const std::function<void(ScalingRecord)> keep_;
   const std::function<void(const std::string&)> say_;
   int64_t orders_taken_ = 0;
-  net::TimerId next_;  // Of carry_on().
   net::TimerId tick_;
 };
 

@@ -37,13 +37,36 @@ std::vector<ProcessPlan> processes_of(const LaunchPlan& plan, const JobSpecs& sp
 
 }  // namespace
 
+const GroupScaling& scaling_of(const JobConfig& config, net::Role role, const std::string& model) {
+  const ModelConfig& of = *config.model_called(model);
+  return (role == net::Role::kPrefill ? of.prefill_group : of.decode_group).scaling;
+}
+
+std::vector<JobGroup> groups_of(const JobConfig& config, const LaunchPlan& plan) {
+  const JobSpecs specs = specs_of(config);
+  // All groups together may have no worker more.
+  const bool bounded = config.scaling.workers_max > 0 || config.scaling.gpus_max > 0;
+  std::vector<JobGroup> groups;
+  for (const PlanGroup& each : plan.groups) {
+    groups.push_back({.name = each.group.name,
+                      .role = each.role,
+                      .model = each.model,
+                      .demand = each.group.demand,
+                      .workers_min = each.group.workers_min,
+                      .spec = specs.digest(each.role, each.model),
+                      .wanted = each.group.workers,
+                      .most = bounded ? 1 : scaling_of(config, each.role, each.model).workers_max});
+  }
+  return groups;
+}
+
 JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan, const JobRun& run,
                                 const std::string& control_key) {
   const Ledger& ledger = run.ledger();
   const JobSpecs specs = specs_of(config);
   JobRunnerOptions options{.job = config.name,
                            .processes = processes_of(plan, specs),
-                           .groups = groups_of(plan, specs),
+                           .groups = groups_of(config, plan),
                            .timing = timing_of(config),
                            .nonce = ledger.nonce,
                            .foreign_router = has_foreign_router(config),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "launcher/job_run.h"
 #include "launcher/job_runner.h"
@@ -10,6 +11,12 @@
 #include "launcher/plan/launch_plan.h"
 
 namespace pdjob::launcher {
+
+// How the workers of this role of the model scale.
+const GroupScaling& scaling_of(const JobConfig& config, net::Role role, const std::string& model);
+
+// The groups of a plan, with the sizes of the job file.
+std::vector<JobGroup> groups_of(const JobConfig& config, const LaunchPlan& plan);
 
 // `control_key`: as in JobRunnerOptions.
 JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan, const JobRun& run,

@@ -52,11 +52,6 @@ namespace {
 
 constexpr const char* kOwnLog = "launcher";
 
-bool is_heartbeat(const Event& event) {
-  const auto* arrived = std::get_if<MessageArrived>(&event);
-  return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
-}
-
 // Routers want it for a trainer's orders.
 Result<std::string> control_key(const JobConfig& config, const JobRun& run) {
   if (!config.rollout.key_file.empty()) {
@@ -385,7 +380,6 @@ class LauncherProcess final : JobRunner::Observer {
       terminal_.say("pdjob: the workers' keys cannot be written: " + published.error().message +
                     "\n");
     }
-    scaling_.job_changed();
     apply_.job_changed();
     if (rollout_) {
       rollout_->job_changed(event);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/time.h"
+#include "launcher/job/groups.h"
 #include "launcher/job/process.h"
 #include "launcher/placement/node.h"
 #include "net/control/message.h"
@@ -58,37 +59,13 @@ struct StopAsked {
 };
 struct TimePassed {};
 
-// One more process. Ignored if the job stops, already has one of that name, or has
-// limits::kWorkersMax workers, of which some may be leaving.
-struct ProcessAdded {
-  ProcessPlan plan;
-};
-// The process goes for good: it gets no more requests, finishes those it has, waits until its KV is
-// fetched, and ends. Its name is then free. Ignored if unknown.
-struct RetireAsked {
-  std::string name;
-};
-// The same, but it starts again with another role: prefill or decode. Ignored for other roles.
-struct RoleChangeAsked {
-  std::string name;
-  net::Role role = net::Role::kBoth;
-};
-// The same, but it starts again with its role, on the node that is best for it then. Ignored unless
-// it serves.
+// The process is slow: it finishes what it has, and starts again on the node that is best for it
+// then. Its node is trusted less. Ignored unless it is a worker that serves.
 struct ReplaceAsked {
   std::string name;
-  bool slow = true;  // That is why: its node is trusted less.
 };
-// The workers of one role of one model, as they are to be from their next start on.
-struct JobGroup {
-  net::Role role = net::Role::kBoth;
-  std::string model;
-  Demand demand;             // Of a worker that is given this role.
-  uint32_t workers_min = 0;  // The job is ready with so many of them, while the others wait.
-  std::string spec = {};     // Of a worker that starts, as ProcessPlan::spec.
-  friend bool operator==(const JobGroup&, const JobGroup&) = default;
-};
-// Workers start as these groups say from now on. Those that run stay as they are.
+// What the job should have from now on: the same groups, with other sizes, or with workers that do
+// something else.
 struct GroupsChanged {
   std::vector<JobGroup> groups;
 };
@@ -122,9 +99,11 @@ struct NodeLost {
 };
 
 using Event = std::variant<Started, Spawned, SpawnFailed, ProcessExited, MessageArrived,
-                           ProbeSucceeded, ProbeFailed, StopAsked, TimePassed, ProcessAdded,
-                           RetireAsked, RoleChangeAsked, NodeJoined, NodeLost, ProcessSeen,
-                           WeightsChosen, ReplaceAsked, NodeBlamed, GroupsChanged>;
+                           ProbeSucceeded, ProbeFailed, StopAsked, TimePassed, NodeJoined, NodeLost,
+                           ProcessSeen, WeightsChosen, ReplaceAsked, NodeBlamed, GroupsChanged>;
+
+// It tells of a load, and asks for nothing.
+bool is_heartbeat(const Event& event);
 
 // --- effects, to be executed in order
 

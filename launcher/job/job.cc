@@ -73,8 +73,8 @@ void Job::step(const Event& event, Instant now, std::vector<Effect>& effects) {
   Turn turn{now, effects};
   forgive_own_sleep(now);
   std::visit([&](const auto& body) { on(body, turn); }, event);
-  if (runs() && !adopting() && std::exchange(room_made_, false)) {
-    start_waiting(turn);
+  if (!is_heartbeat(event)) {
+    converge(turn);
   }
   note_shared_cores();
   membership_.publish(turn);
@@ -95,7 +95,8 @@ Instant Job::next_wakeup() const {
       return std::min(stop_deadline_, adopt_deadline_);
     case JobState::kStarting:
     case JobState::kReady:
-      return std::min({start_deadline_, adopt_deadline_, wakeups_.next(), probing_.due()});
+      return std::min(
+          {start_deadline_, adopt_deadline_, converge_due_, wakeups_.next(), probing_.due()});
   }
   PDJOB_CHECK(false, static_cast<int>(state_));
 }
@@ -176,56 +177,6 @@ void Job::settle(Process& process) {
   is_ready(process) ? void(not_ready_.erase(&process)) : void(not_ready_.insert(&process));
 }
 
-void Job::on(const ProcessAdded& event, Turn& turn) {
-  const auto workers =
-      std::ranges::count_if(processes_, [](const Process& each) { return each.is_worker(); });
-  if (runs() && find(event.plan.name) == nullptr && std::cmp_less(workers, limits::kWorkersMax)) {
-    start(add(event.plan), turn);
-  }
-}
-
-void Job::on(const RetireAsked& event, Turn& turn) {
-  if (Process* process = find_mutable(event.name); process != nullptr && runs()) {
-    dismiss(*process, Fate::kEnd, turn);
-  }
-}
-
-void Job::on(const RoleChangeAsked& event, Turn& turn) {
-  const auto can = [](net::Role role) {
-    return role == net::Role::kPrefill || role == net::Role::kDecode;
-  };
-  Process* const process = find_mutable(event.name);
-  if (process != nullptr && runs() && can(process->role) && can(event.role) &&
-      process->role != event.role && process->fate == Fate::kRestart) {
-    process->next_role = event.role;
-    process->keeps_model = keeps_model(*process, event.role);
-    process->weights_order = 0;
-    process->next_version.clear();
-    dismiss(*process, Fate::kChangeRole, turn);
-  }
-}
-
-void Job::on(const ReplaceAsked& event, Turn& turn) {
-  Process* const process = find_mutable(event.name);
-  if (process != nullptr && runs() && process->serving() && process->fate == Fate::kRestart &&
-      process->is_worker()) {
-    process->next_role = process->role;
-    process->keeps_model = false;
-    process->weights_order = 0;
-    process->next_version.clear();
-    if (event.slow) {
-      process->replacements += 1;
-      blame(process->place.node, NodeTrust::kSlow, turn);
-    }
-    dismiss(*process, Fate::kChangeRole, turn);
-  }
-}
-
-void Job::on(const GroupsChanged& event, Turn& /*turn*/) {
-  groups_ = event.groups;
-  room_made_ = true;  // Those that wait may need less.
-}
-
 // Each worker leaves and comes back as another engine: KV of the old weights has no peer then.
 void Job::on(const WeightsChosen& event, Turn& turn) {
   if (!runs()) {
@@ -254,39 +205,9 @@ bool Job::has_other_weights(const Process& process, const net::WorkerEntry& entr
           (!weights_.digest.empty() && entry.model_digest != weights_.digest));
 }
 
-// A place of the same size stays, and so does what is loaded there.
-bool Job::keeps_model(const Process& process, net::Role next) const {
-  const JobGroup* const group = group_of(next, process.model);
-  const Demand& now = process.demand;
-  return !process.is_foreign() &&
-         (group == nullptr ||
-          (group->spec == process.spec && group->demand.cores == now.cores &&
-           group->demand.gpus == now.gpus && group->demand.memory_bytes == now.memory_bytes &&
-           group->demand.file == now.file));
-}
-
 bool Job::has_other_role(const Process& process, const std::string& engine_id) {
   return process.state == ProcessState::kDraining && !process.killed &&
          !process.next_engine_id.empty() && engine_id == process.next_engine_id;
-}
-
-// To routers, an engine has left, and another one comes.
-void Job::changed_role(Process& process, const net::Registered& message, Turn& turn) {
-  process.loss = net::LossCause::kOutside;
-  process.state = ProcessState::kStarting;
-  settle(process);
-  const JobGroup* const group = group_of(process.next_role, process.model);
-  if (group != nullptr && places_) {
-    placement_.release(process.place, process.demand);
-    placement_.take(process.place, group->demand);
-  }
-  process.demand = group == nullptr ? process.demand : group->demand;
-  process.spec = group == nullptr ? process.spec : group->spec;
-  process.restart_policy = RestartPolicy(timing_.restart);
-  supervision_.changed_role(process, turn);
-  supervision_.registered(process, message, turn);
-  std::erase(leaving_, &process);
-  settle(process);
 }
 
 void Job::dismiss(Process& process, Fate fate, Turn& turn) {
@@ -439,33 +360,6 @@ void Job::ended(Process& process, Turn& turn) {
   drain_those_known_to_leave(turn);  // A router that is gone needs not know.
 }
 
-void Job::follow_changed_group(Process& process) {
-  const JobGroup* const group = group_of(process.role, process.model);
-  if (group != nullptr && group->spec != process.spec) {
-    follow_group(process);
-  }
-}
-
-// A worker of another role, or of a group that has changed, may need more. It stays on its node if
-// there is room.
-void Job::follow_group(Process& process) {
-  const JobGroup* const group = group_of(process.role, process.model);
-  process.spec = group == nullptr ? process.spec : group->spec;
-  if (group == nullptr || group->demand == process.demand) {
-    return;
-  }
-  const std::string node = process.place.node;
-  give_back_place(process);
-  process.demand = group->demand;
-  process.place = placement_.take_on(node, process.demand).value_or(Place{});
-}
-
-const JobGroup* Job::group_of(net::Role role, const std::string& model) const {
-  const auto found = std::ranges::find_if(
-      groups_, [&](const JobGroup& group) { return group.role == role && group.model == model; });
-  return found == groups_.end() ? nullptr : &*found;
-}
-
 void Job::on(const TimePassed&, Turn& turn) {
   if (turn.now >= adopt_deadline_) {
     give_up_absent(turn);
@@ -558,21 +452,10 @@ void Job::check_ready(Turn& turn) {
   }
 }
 
-// For a node, while the job becomes ready.
-bool Job::may_wait(const Process& process) const {
-  const JobGroup* const group = group_of(process.role, process.model);
-  if (process.state != ProcessState::kWaiting || group == nullptr) {
-    return false;
-  }
-  const auto ready = std::ranges::count_if(processes_, [&](const Process& other) {
-    return other.role == process.role && other.model == process.model && is_ready(other);
-  });
-  return static_cast<uint64_t>(ready) >= group->workers_min;
-}
-
 void Job::become_ready(Turn& turn) {
   state_ = JobState::kReady;
   start_deadline_ = kNever;
+  converge_due_ = turn.now;
   turn.emit(ReportReady{});
 }
 

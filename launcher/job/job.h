@@ -2,8 +2,9 @@
 //
 // It starts all processes, and places those that have no node. It waits until each has registered,
 // the routers have confirmed it, and a probe went through. It replaces processes that die or hang.
-// It adds and retires processes, and changes their roles. It follows nodes that come and go. It
-// stops all in order.
+// Once ready, it makes its workers what its groups say (groups.h): it adds and retires them,
+// changes their roles, and replaces those that do something else. It follows nodes that come and
+// go. It stops all in order.
 //
 // It is composed of three cores: supervision.h (the life of one process), membership_log.h (who is
 // told what) and probing.h (who is proved). Each worker serves one of the job's models.
@@ -40,6 +41,7 @@
 
 #include "common/limits.h"
 #include "launcher/job/events.h"
+#include "launcher/job/groups.h"
 #include "launcher/job/job_record.h"
 #include "launcher/job/membership_log.h"
 #include "launcher/job/probing.h"
@@ -80,6 +82,8 @@ class Job {
   const std::list<Process>& processes() const { return processes_; }
   const Process* find(std::string_view name) const;
   const net::WeightSource& weights() const { return weights_; }
+  // What it should have, and becomes.
+  const std::vector<JobGroup>& groups() const { return groups_; }
   // What another launcher needs to go on with this job.
   JobRecord record() const;
   // An earlier launcher left it.
@@ -113,9 +117,6 @@ class Job {
   void on(const ProbeFailed& event, Turn& turn);
   void on(const StopAsked& event, Turn& turn);
   void on(const TimePassed& event, Turn& turn);
-  void on(const ProcessAdded& event, Turn& turn);
-  void on(const RetireAsked& event, Turn& turn);
-  void on(const RoleChangeAsked& event, Turn& turn);
   void on(const NodeJoined& event, Turn& turn);
   void on(const NodeLost& event, Turn& turn);
   void on(const ProcessSeen& event, Turn& turn);
@@ -136,6 +137,10 @@ class Job {
   Process& add(ProcessPlan plan);
   void start(Process& process, Turn& turn);
   void start_waiting(Turn& turn);
+  // Starts those that wait, and takes the steps that lead to what the groups say.
+  void converge(Turn& turn);
+  bool take(const GroupStep& step, Turn& turn);
+  void start_again(Process& process, net::Role role, Turn& turn);
   // Its place, or another one if it has none; false: it must wait for a node.
   bool find_place(Process& process, Instant now);
   void blame(const std::string& node, double weight, Turn& turn);
@@ -198,6 +203,7 @@ class Job {
   MembershipLog membership_;
   Probing probing_;
   Wakeups wakeups_;
+  Instant converge_due_ = kNever;  // A worker with another spec than its group's is looked at.
   uint64_t places_noted_ = 0;      // Placement::changes() at the last note_shared_cores().
   bool room_made_ = false;         // Since waiting processes were last looked at.
   std::vector<Process*> leaving_;  // They serve until all routers know of it.

@@ -45,6 +45,9 @@ JobRecord Job::record() const {
   for (const Process& process : processes_) {
     record.processes.push_back(process);
   }
+  for (const JobGroup& group : groups_) {
+    record.sizes.emplace_back(group.name, group.wanted);
+  }
   return record;
 }
 
@@ -53,6 +56,12 @@ void Job::take(const JobRecord& record) {
   trust_ = NodeTrust(record.trust);
   for (const Node& node : record.nodes) {
     absent_.insert(node.name);
+  }
+  for (const auto& [name, size] : record.sizes) {
+    const auto group = std::ranges::find(groups_, name, &JobGroup::name);
+    if (group != groups_.end()) {
+      group->wanted = size;
+    }
   }
   for (const ProcessRecord& row : record.processes) {
     Process& process = add(row);

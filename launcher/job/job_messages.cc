@@ -5,6 +5,11 @@
 
 namespace pdjob::launcher {
 
+bool is_heartbeat(const Event& event) {
+  const auto* arrived = std::get_if<MessageArrived>(&event);
+  return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
+}
+
 void Job::on(const MessageArrived& event, Turn& turn) {
   Process* const process = find_mutable(event.peer);
   if (process == nullptr || !process->alive() || state_ == JobState::kDone) {

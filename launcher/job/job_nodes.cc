@@ -70,16 +70,6 @@ void Job::on(const ProcessExited& event, Turn& turn) {
   }
 }
 
-// Its workers have different specs. Then a crash may be the fault of one, and of no request.
-bool Job::group_changes(const Process& process) const {
-  const JobGroup* const group = group_of(process.role, process.model);
-  return (group != nullptr && group->spec != process.spec) ||
-         std::ranges::any_of(processes_, [&](const Process& other) {
-           return other.role == process.role && other.model == process.model &&
-                  other.spec != process.spec;
-         });
-}
-
 // A node may be wrong, or lie: what it may have left running must not serve beside the next
 // incarnation.
 void Job::reported_dead(Process& process, const std::string& how, net::LossCause cause,

@@ -122,6 +122,10 @@ void fields(Codec& codec, Of<JobRecord, Codec> record) {
   codec.list(record.trust, NodeTrust::kNodesMax, [](Codec& in, auto& known) { fields(in, known); });
   codec.list(record.processes, kProcessesMax,
              [](Codec& in, auto& process) { fields(in, process); });
+  codec.list(record.sizes, kListMax, [](Codec& in, auto& size) {
+    text(in, size.first);
+    in.value(size.second);
+  });
 }
 
 }  // namespace

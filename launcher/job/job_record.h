@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/job/process.h"
@@ -21,6 +22,7 @@ struct JobRecord {
   std::vector<Node> nodes;
   std::vector<NodeFaults> trust;  // By the clock of the launcher that made this record.
   std::vector<ProcessRecord> processes;
+  std::vector<std::pair<std::string, uint32_t>> sizes;  // JobGroup::wanted, by name.
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 

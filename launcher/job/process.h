@@ -138,4 +138,7 @@ struct Process : ProcessRecord {
   bool hopeless() const { return restart_policy.hopeless(); }
 };
 
+// For people: "a, b, c and 58 more", at most three of them by name.
+std::string names_text(const std::vector<std::string>& names);
+
 }  // namespace pdjob::launcher

@@ -30,6 +30,16 @@ constexpr Duration kExitGrace = std::chrono::seconds(2);
 
 }  // namespace
 
+std::string names_text(const std::vector<std::string>& names) {
+  constexpr size_t kNamed = 3;
+  std::string text;
+  for (size_t i = 0; i < std::min(kNamed, names.size()); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return names.size() <= kNamed ? text
+                                : text + " and " + std::to_string(names.size() - kNamed) + " more";
+}
+
 const char* to_string(ProcessState state) {
   switch (state) {
     case ProcessState::kWaiting:

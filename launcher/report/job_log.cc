@@ -95,15 +95,14 @@ struct EventText {
     return "StopAsked exit_code=" + std::to_string(e.exit_code);
   }
   std::string operator()(const TimePassed&) const { return ""; }
-  std::string operator()(const ProcessAdded& e) const {
-    return "ProcessAdded " + e.plan.name + " role=" + to_string(e.plan.role);
-  }
-  std::string operator()(const RetireAsked& e) const { return "RetireAsked " + e.name; }
-  std::string operator()(const RoleChangeAsked& e) const {
-    return "RoleChangeAsked " + e.name + " role=" + to_string(e.role);
-  }
   std::string operator()(const ReplaceAsked& e) const { return "ReplaceAsked " + e.name; }
-  std::string operator()(const GroupsChanged&) const { return "GroupsChanged"; }
+  std::string operator()(const GroupsChanged& e) const {
+    std::string text = "GroupsChanged";
+    for (const JobGroup& group : e.groups) {
+      text += " " + group.name + "=" + std::to_string(group.wanted);
+    }
+    return text;
+  }
   std::string operator()(const NodeBlamed& e) const { return "NodeBlamed " + e.name; }
   std::string operator()(const NodeJoined& e) const {
     return "NodeJoined " + e.node.name + " running=" + std::to_string(e.running.size());

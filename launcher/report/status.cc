@@ -7,7 +7,6 @@
 
 #include "common/json/json_writer.h"
 #include "common/metrics.h"
-#include "launcher/job/process_names.h"
 #include "launcher/view/table.h"
 #include "net/http/http_client.h"
 

@@ -19,7 +19,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr uint32_t kMagic = 0x6c6a6470;  // "pdjl" as bytes on disk.
-constexpr uint16_t kVersion = 7;
+constexpr uint16_t kVersion = 8;
 constexpr size_t kHeadBytes = 6;
 constexpr size_t kTextBytesMax = 64 * limits::kKiB;
 constexpr size_t kConfigBytesMax = size_t{4} * 1024 * 1024;
@@ -69,10 +69,6 @@ void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
   });
   codec.list(ledger.scaling.by_hand, kGroupsMax,
              [](Codec& fields, auto& group) { fields.text(group, kTextBytesMax); });
-  codec.list(ledger.scaling.sizes, kGroupsMax, [](Codec& fields, auto& group) {
-    fields.text(group.first, kTextBytesMax);
-    fields.value(group.second);
-  });
   codec.value(ledger.applies);
   codec.text(ledger.earlier_source, kTextBytesMax);
   codec.text(ledger.earlier_text, kConfigBytesMax);
@@ -123,32 +119,20 @@ Instant moved(Instant when, Duration from, Duration to) {
   return Instant(Duration(static_cast<int64_t>(count)));
 }
 
-bool is_heartbeat(const Event& event) {
-  const auto* arrived = std::get_if<MessageArrived>(&event);
-  return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
-}
-
-// Somebody then has an engine id.
-bool makes_an_engine(const Effect& effect) {
+// Somebody then has an engine id, or has left, although another launcher would take it for a member
+// that serves.
+bool makes_or_ends_an_engine(const Effect& effect) {
   const auto* send = std::get_if<Send>(&effect);
-  const auto* drain = send == nullptr ? nullptr : std::get_if<net::Drain>(&send->message);
   return std::holds_alternative<Spawn>(effect) ||
-         (drain != nullptr && !drain->next.engine_id.empty());
-}
-
-// Another launcher would take the process for a member that serves, although it has left.
-bool lets_a_process_leave(const Event& event) {
-  return std::holds_alternative<RetireAsked>(event) ||
-         std::holds_alternative<RoleChangeAsked>(event) ||
-         std::holds_alternative<ReplaceAsked>(event);
+         (send != nullptr && std::holds_alternative<net::Drain>(send->message));
 }
 
 }  // namespace
 
 LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effect>& effects) {
   if (std::holds_alternative<WeightsChosen>(event) ||
-      std::holds_alternative<GroupsChanged>(event) || lets_a_process_leave(event) ||
-      std::ranges::any_of(effects, makes_an_engine)) {
+      std::holds_alternative<GroupsChanged>(event) || std::holds_alternative<ReplaceAsked>(event) ||
+      std::ranges::any_of(effects, makes_or_ends_an_engine)) {
     return LedgerDue::kBefore;
   }
   return is_heartbeat(event)                  ? LedgerDue::kNever

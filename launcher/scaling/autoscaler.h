@@ -1,5 +1,5 @@
 // Autoscaler: decides how many workers each group of a job should have, and says why. It does not
-// know which workers come or go: that is GroupSizes'.
+// know which workers come or go: that is the Job's.
 //
 // Up: at once, to what the measured model needs when a new worker would be ready, at most twice the
 // workers. Where the model is wrong, a measured latency above its target asks for one more, unless

@@ -11,7 +11,7 @@ constexpr Duration kPlaceWithin = std::chrono::seconds(30);
 
 }  // namespace
 
-std::string JobChange::fault_of(const SizedGroup& group, const Process& process, Instant now) {
+std::string JobChange::fault_of(const JobGroup& group, const Process& process, Instant now) {
   if (process.spec != group.spec) {
     return "";
   }
@@ -26,13 +26,13 @@ std::string JobChange::fault_of(const SizedGroup& group, const Process& process,
   return "";
 }
 
-void JobChange::look(const GroupSizes& sizes, const Job& job, Instant now) {
+void JobChange::look(const Job& job, Instant now) {
   if (state_ != State::kUnderWay) {
     return;
   }
   bool settled = job.state() == JobState::kReady;
   due_ = kNever;
-  for (const SizedGroup& group : sizes.groups()) {
+  for (const JobGroup& group : job.groups()) {
     const std::vector<const Process*> members = members_of(group, job);
     settled = settled && members.size() == group.wanted;
     for (const Process* process : members) {

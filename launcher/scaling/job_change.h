@@ -1,5 +1,5 @@
-// JobChange: one change of a running job's file, from its order to its end. The workers of each
-// group are replaced by GroupSizes; this core watches whether they get ready. It fails if a worker
+// JobChange: one change of a running job's file, from its order to its end. The Job replaces the
+// workers of each group; this core watches whether they get ready. It fails if a worker
 // with its new spec dies twice in a row, or waits for a place for long. Then the launcher goes back
 // to the file before, which is another change, and cannot fail. Pure.
 #pragma once
@@ -9,7 +9,6 @@
 
 #include "common/time.h"
 #include "launcher/job/job.h"
-#include "launcher/scaling/group_sizes.h"
 
 namespace pdjob::launcher {
 
@@ -21,7 +20,7 @@ class JobChange {
   explicit JobChange(Kind kind) : kind_(kind) {}
 
   // Call it after each step of the job, and when due() says.
-  void look(const GroupSizes& sizes, const Job& job, Instant now);
+  void look(const Job& job, Instant now);
   Instant due() const { return state_ == State::kUnderWay ? due_ : kNever; }
 
   Kind kind() const { return kind_; }
@@ -30,7 +29,7 @@ class JobChange {
 
  private:
   // Why the process shows that its group's spec is no good; empty: it does not.
-  static std::string fault_of(const SizedGroup& group, const Process& process, Instant now);
+  static std::string fault_of(const JobGroup& group, const Process& process, Instant now);
 
   const Kind kind_;
   State state_ = State::kUnderWay;

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/time.h"
@@ -21,9 +19,8 @@ struct Note {
 
 struct ScalingRecord {
   static constexpr size_t kNotesMax = 256;
-  std::vector<Note> notes;                              // The newest last.
-  std::vector<std::string> by_hand;                     // Groups whose size a person has set.
-  std::vector<std::pair<std::string, uint32_t>> sizes;  // That groups should have.
+  std::vector<Note> notes;           // The newest last.
+  std::vector<std::string> by_hand;  // Groups whose size a person has set.
   friend bool operator==(const ScalingRecord&, const ScalingRecord&) = default;
 };
 

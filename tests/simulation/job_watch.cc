@@ -130,24 +130,31 @@ void JobWatch::on(const launcher::Job& job, const launcher::SendSignal& signal) 
                      "a process that does its work is not killed, but", signal.incarnation.value);
 }
 
-// The Job is held to the orders that it takes.
-void JobWatch::take_order(const launcher::Job& job, const launcher::Event& event) {
-  if (const auto* added = std::get_if<launcher::ProcessAdded>(&event)) {
-    if (job.find(added->plan.name) != nullptr) {
-      retired_.erase(added->plan.name);  // A name may come again.
-      planned(added->plan.name);
-      roles_[added->plan.name] = added->plan.role;
+// Processes come, leave and change their roles as their groups want it.
+void JobWatch::follow(const launcher::Job& job) {
+  std::set<std::string> stay;
+  for (const Process& process : job.processes()) {
+    if (process.fate == launcher::Fate::kEnd) {
+      continue;
     }
-  } else if (const auto* retire = std::get_if<launcher::RetireAsked>(&event)) {
-    const Process* const process = job.find(retire->name);
-    if (process == nullptr || process->fate == launcher::Fate::kEnd) {
-      retired(retire->name);
+    stay.insert(process.name);
+    retired_.erase(process.name);  // A name may come again.
+    planned(process.name);
+    if (process.is_worker()) {
+      roles_[process.name] =
+          process.fate == launcher::Fate::kChangeRole ? process.next_role : process.role;
     }
-  } else if (const auto* change = std::get_if<launcher::RoleChangeAsked>(&event)) {
-    const Process* const process = job.find(change->name);
-    if (process != nullptr &&
-        (process->role == change->role || process->fate == launcher::Fate::kChangeRole)) {
-      roles_[change->name] = change->role;
+  }
+  const std::set<std::string> before = planned_;
+  for (const std::string& name : before) {
+    if (stay.contains(name)) {
+      continue;
+    }
+    retired(name);
+    for (const launcher::JobGroup& group : job.groups()) {
+      invariants_.expect(
+          roles_.at(name) != group.role || members_of(group, job).size() >= group.wanted,
+          "a process leaves only if its group keeps what it wants, but not", name);
     }
   }
 }
@@ -271,7 +278,9 @@ void JobWatch::after(const launcher::Job& job, const launcher::Event& event,
   } else if (const auto* joined = std::get_if<launcher::NodeJoined>(&event)) {
     nodes_[joined->node.name] = joined->node;
   }
-  take_order(job, event);
+  if (job.state() == launcher::JobState::kStarting || job.state() == launcher::JobState::kReady) {
+    follow(job);
+  }
   for (const launcher::Effect& effect : effects) {
     if (const auto* probe = std::get_if<launcher::Probe>(&effect)) {
       on(job, *probe);
@@ -310,8 +319,12 @@ bool JobWatch::well(const launcher::Job& job) const {
     return may_stay(job, process) && !retired_.contains(process.name) &&
            (role == roles_.end() || role->second == process.role);
   };
+  const auto has_its_size = [&](const launcher::JobGroup& group) {
+    return members_of(group, job).size() == group.wanted;
+  };
   return job.state() == launcher::JobState::kReady && !job.adopting() &&
-         std::ranges::all_of(job.processes(), is_well);
+         std::ranges::all_of(job.processes(), is_well) &&
+         std::ranges::all_of(job.groups(), has_its_size);
 }
 
 void JobWatch::expect_all_well(const launcher::Job& job) {
@@ -325,6 +338,10 @@ void JobWatch::expect_all_well(const launcher::Job& job) {
     const auto role = roles_.find(process.name);
     invariants_.expect(role == roles_.end() || role->second == process.role,
                        "a role changes when asked, but not that of", process.name);
+  }
+  for (const launcher::JobGroup& group : job.groups()) {
+    invariants_.expect(members_of(group, job).size() == group.wanted,
+                       "a group has its size, but not", group.name);
   }
   for (const std::string& name : planned_) {
     invariants_.expect(job.find(name) != nullptr, "no process is forgotten, but", name);

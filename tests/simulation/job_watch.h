@@ -1,8 +1,9 @@
 // JobWatch: looks at a Job core from outside, after each of its steps. Only processes that a probe
 // went through get ready. A process is started only when it does not run, and never after it was
 // retired, and only on a node that is there, accepts it and has what it takes, which no other
-// process has then. A process waits only while no node has room for it. The processes of a lost
-// node may outlive its loss, but not for long. It follows which processes there should be.
+// process has then. A process leaves for good only if its group keeps what it should have. A
+// process waits only while no node has room for it. The processes of a lost node may outlive its
+// loss, but not for long. It follows which processes there should be.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +66,7 @@ class JobWatch {
   void on(const launcher::Job& job, const launcher::Probe& probe);
   void on(const launcher::Job& job, const launcher::Spawn& spawn);
   void on(const launcher::Job& job, const launcher::SendSignal& signal);
-  void take_order(const launcher::Job& job, const launcher::Event& event);
+  void follow(const launcher::Job& job);
   void retired(const std::string& name);
   void check_promises(const launcher::Job& job);
   void check_waits(const launcher::Job& job);

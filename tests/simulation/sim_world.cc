@@ -13,6 +13,7 @@
 #include "launcher/job_rollout.h"
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
+#include "launcher/job_start.h"
 #include "launcher/job_stragglers.h"
 #include "prefill/prefill_worker.h"
 #include "tests/simulation/faults.h"
@@ -221,7 +222,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void check_sizes();
   bool sizes_are_settled() const {
     return !scaling_ || (scaling_->json().find("\"settled\":1") != std::string::npos &&
-                         scaling_->sizes().up_to_date(job()));
+                         up_to_date(job().groups(), job()));
   }
   // Clients' requests go where a router thinks that a worker serves.
   void check_routers();
@@ -239,7 +240,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void make_normal(Incarnation who);
   void reorganise(uint64_t target);
   void change_workers();
-  void check_replacement(const launcher::ReplaceAsked& event);
+  void check_replacements();
   void heal();
 
   // --- the run
@@ -328,11 +329,11 @@ class SimWorld final : public launcher::JobRunner::Observer {
   std::map<Incarnation, std::unique_ptr<SimMember>> members_;
   bool faulty_ = false;
   uint32_t events_ = 0;
-  uint32_t added_ = 0;
   uint32_t finished_ = 0;
   Instant all_arrived_{};       // What was sent while hosts were cut off.
   launcher::JobConfig config_;  // What JobScaling reads of them.
   launcher::LaunchPlan layout_;
+  std::set<std::string> replaced_;  // Workers that leave because their group has changed.
   std::unique_ptr<launcher::JobScaling> scaling_;
   std::optional<launcher::JobStragglers> stragglers_;
   RunResult result_;
@@ -393,8 +394,6 @@ launcher::JobRunnerOptions SimWorld::job_options() {
     scaled.served_name = model;
     scaled.prefill_group.scaling = scaled.decode_group.scaling = shape_.scaling;
     for (const net::Role role : {net::Role::kPrefill, net::Role::kDecode}) {
-      options.groups.push_back(
-          {.role = role, .model = model, .demand = demand_of(role, model), .workers_min = 1});
       const bool prefills = role == net::Role::kPrefill;
       const uint32_t workers = prefills ? shape_.prefill_workers : shape_.decode_workers;
       layout_.groups.push_back({.role = role,
@@ -415,9 +414,7 @@ launcher::JobRunnerOptions SimWorld::job_options() {
 
 void SimWorld::take_specs(launcher::JobRunnerOptions& options) const {
   options.specs = launcher::specs_of(config_);
-  for (launcher::JobGroup& group : options.groups) {
-    group.spec = options.specs.digest(group.role, group.model);
-  }
+  options.groups = launcher::groups_of(config_, layout_);
 }
 
 launcher::Demand SimWorld::demand_of(net::Role role, const std::string& model) const {
@@ -721,7 +718,6 @@ void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher:
   }
   if (scaling_ && !words.empty()) {
     check_sizes();
-    scaling_->job_changed();
   }
   if (rollout_) {
     rollout_->job_changed(event);
@@ -732,7 +728,9 @@ void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher:
 void SimWorld::look_for_slow(const launcher::Event& event,
                              const std::vector<launcher::Effect>& effects) {
   if (const auto* replace = std::get_if<launcher::ReplaceAsked>(&event)) {
-    replace->slow ? slow_watch_.replaced(job(), replace->name, now()) : check_replacement(*replace);
+    slow_watch_.replaced(job(), replace->name, now());
+  } else if (!rollout_ && !launcher::is_heartbeat(event)) {
+    check_replacements();
   }
   for (const launcher::Effect& effect : effects) {
     if (const auto* spawn = std::get_if<launcher::Spawn>(&effect)) {
@@ -907,9 +905,8 @@ void SimWorld::check_trust() {
 }
 
 void SimWorld::check_sizes() {
-  for (const launcher::PlanGroup& group : layout_.groups) {
-    const launcher::SizedGroup sized{.role = group.role, .model = group.model};
-    const uint64_t members = members_of(sized, job()).size();
+  for (const launcher::JobGroup& group : job().groups()) {
+    const uint64_t members = members_of(group, job()).size();
     invariants_.expect(members <= shape_.scaling.workers_max, "a group keeps its maximum, but has",
                        members);
   }
@@ -1185,27 +1182,22 @@ void SimWorld::reorganise(uint64_t target) {
     return;
   }
   Random random(target);
-  const std::string& model = shape_.workload.models.front();
-  const net::Role role = random.chance(0.5) ? net::Role::kPrefill : net::Role::kDecode;
-  const net::Role other = role == net::Role::kPrefill ? net::Role::kDecode : net::Role::kPrefill;
-  std::vector<std::string> names;
-  for (const launcher::Process& process : job().processes()) {
-    if (process.role == role && process.model == model &&
-        process.fate == launcher::Fate::kRestart) {
-      names.push_back(process.name);
+  launcher::Sizes sizes;
+  for (const launcher::JobGroup& group : job().groups()) {
+    if (group.model == shape_.workload.models.front()) {
+      sizes[group.name] = group.wanted;
     }
   }
-  launcher::Event order = launcher::RetireAsked{};
-  if (names.size() < 2 || random.chance(0.4)) {
-    const std::string name = "more-" + std::to_string(++added_);
-    order = launcher::ProcessAdded{
-        {.name = name, .role = role, .model = model, .demand = demand_of(role, model)}};
-  } else if (random.chance(0.5)) {
-    order = launcher::RetireAsked{names.front()};
+  uint32_t& one = random.chance(0.5) ? sizes.begin()->second : sizes.rbegin()->second;
+  uint32_t& other = &one == &sizes.begin()->second ? sizes.rbegin()->second : sizes.begin()->second;
+  if (one < 2 || random.chance(0.4)) {
+    ++one;
   } else {
-    order = launcher::RoleChangeAsked{names.back(), other};
+    --one;
+    other += random.chance(0.5) ? 1 : 0;
   }
-  launcher_->post([this, order] { job_->submit(order); });
+  launcher_->post(
+      [this, sizes] { job_->submit(launcher::GroupsChanged{with_sizes(job().groups(), sizes)}); });
 }
 
 // The job's file has changed: its next launcher reads the new one, too.
@@ -1217,20 +1209,30 @@ void SimWorld::change_workers() {
   take_specs(*job_options_);
   launcher_->post([this, specs = job_options_->specs, groups = job_options_->groups] {
     job_->set_specs(specs);
-    job_->submit(launcher::GroupsChanged{groups});
-    scaling_->change(layout_, specs);
+    launcher::Sizes sizes;
+    for (const launcher::JobGroup& group : job().groups()) {
+      sizes[group.name] = group.wanted;
+    }
+    scaling_->change(with_sizes(groups, sizes));
   });
 }
 
-// The job has taken the event.
-void SimWorld::check_replacement(const launcher::ReplaceAsked& event) {
-  const launcher::Process* const replaced = job().find(event.name);
-  for (const launcher::Process& other : job().processes()) {
-    invariants_.expect(
-        replaced == nullptr || other.name == event.name || other.role != replaced->role ||
-            other.model != replaced->model || other.state == launcher::ProcessState::kReady,
-        "a worker is replaced while all others of its group serve, but not", other.name);
+// The job has taken a step. A worker that leaves to start again with its role has another spec.
+void SimWorld::check_replacements() {
+  std::set<std::string> leaving;
+  for (const launcher::Process& process : job().processes()) {
+    if (process.fate != launcher::Fate::kChangeRole || process.next_role != process.role) {
+      continue;
+    }
+    leaving.insert(process.name);
+    for (const launcher::Process& other : job().processes()) {
+      invariants_.expect(
+          replaced_.contains(process.name) || &other == &process || other.role != process.role ||
+              other.model != process.model || other.state == launcher::ProcessState::kReady,
+          "a worker is replaced while all others of its group serve, but not", other.name);
+    }
   }
+  replaced_ = std::move(leaving);
 }
 
 void SimWorld::heal() {

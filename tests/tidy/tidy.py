@@ -140,7 +140,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/scaling/job_change launcher/scaling/stragglers launcher/rollout/rollout launcher/placement/placement launcher/placement/node_trust launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
+CORES = "launcher/job/job launcher/job/groups launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/scaling/job_change launcher/scaling/stragglers launcher/rollout/rollout launcher/placement/placement launcher/placement/node_trust launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
 FILE_LINES, FUNCTION_LINES = 600, 70

@@ -12,6 +12,7 @@
 #include "common/random.h"
 #include "launcher/job/job.h"
 #include "net/control/member_list.h"
+#include "tests/support/job_sizes.h"
 #include "tests/support/node_says.h"
 
 namespace pdjob::launcher {
@@ -19,6 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::sizes;
 
 const JobTiming kTiming{.start_timeout = seconds(60),
                         .stop_timeout = seconds(30),
@@ -27,6 +29,7 @@ const JobTiming kTiming{.start_timeout = seconds(60),
                         .adopt_timeout = seconds(10),
                         .restart = {.backoff_min = milliseconds(250)}};
 
+const Demand kDemand{.cores = 1};
 const Node kA{.name = "a", .cores = 4};
 const Node kB{.name = "b", .cores = 4};
 
@@ -249,23 +252,21 @@ TEST_F(JobAdoption, ARecordHasNoMoreNodesThanItsBytesMayHave) {
 
 TEST_F(JobAdoption, TheWorkersOfAJobAreBoundedAlsoWhileSomeLeave) {
   make_ready();
-  for (size_t i = 0; i < limits::kWorkersMax + 10; ++i) {
-    tell(ProcessAdded{{"decode-" + std::to_string(i + 1), net::Role::kDecode, "", {}, {}}});
-  }
+  tell(sizes(1, limits::kWorkersMax + 10));
   EXPECT_EQ(job_->processes().size(), limits::kWorkersMax + 1);
 }
 
 TEST_F(JobAdoption, AnIdThatDidNotReachTheDiskIsNotUsedAgain) {
   make_ready();
   const JobRecord old = job_->record();
-  tell(RoleChangeAsked{"decode-0", net::Role::kPrefill});
+  tell(sizes(2, 0, kDemand));
   confirm();
   const std::string lost = at("decode-0").next_engine_id;
   ASSERT_NE(lost, "");
   next_launcher(old);
   tell(NodeJoined{kA, running({"router-0", "prefill-0"}), {}});
   tell(NodeJoined{kB, running({"decode-0"}), {}});
-  tell(RoleChangeAsked{"decode-0", net::Role::kPrefill});
+  tell(sizes(2, 0, kDemand));
   confirm();
   EXPECT_NE(at("decode-0").next_engine_id, "");
   EXPECT_NE(at("decode-0").next_engine_id, lost);
@@ -273,7 +274,7 @@ TEST_F(JobAdoption, AnIdThatDidNotReachTheDiskIsNotUsedAgain) {
 
 TEST_F(JobAdoption, AProcessThatChangedItsRoleUnseenIsAskedToRegister) {
   make_ready();
-  tell(RoleChangeAsked{"decode-0", net::Role::kPrefill});
+  tell(sizes(2, 0, kDemand));
   confirm();
   const std::string next = at("decode-0").next_engine_id;
   next_launcher();
@@ -320,7 +321,7 @@ TEST_F(JobAdoption, AProcessThatRegisteredUnseenIsAskedToDoSoAgain) {
 
 TEST_F(JobAdoption, AProcessThatWasLeavingLeaves) {
   make_ready();
-  tell(RetireAsked{"prefill-0"});
+  tell(sizes(0, 1));
   next_launcher();
   EXPECT_EQ(at("prefill-0").state, ProcessState::kDraining);
   tell(NodeJoined{kA, running({"router-0", "prefill-0"}), {}});
@@ -368,25 +369,38 @@ TEST_F(JobAdoption, AThirdStopWaitsForNoNode) {
 }
 
 TEST_F(JobAdoption, ASignalThatNoAgentHeardIsRepeatedWhenTheNodeJoins) {
-  tell(Started{});
-  tell(RetireAsked{"decode-0"});  // The order that ends it is lost with the launcher.
+  make_ready();
+  tell(sizes(1, 2, kDemand));
+  const std::string node = at("decode-1").place.node;
+  tell(sizes(1, 1, kDemand));  // The order that ends it is lost with the launcher.
+  const Incarnation incarnation = at("decode-1").incarnation;
   next_launcher();
-  tell(RetireAsked{"prefill-0"});  // This one ends while its node is away.
-  const auto on_a = of<SendSignal>(tell(NodeJoined{kA, running({"router-0", "prefill-0"}), {}}));
-  ASSERT_EQ(on_a.size(), 1U);
-  EXPECT_EQ(on_a[0].incarnation, at("prefill-0").incarnation);
-  EXPECT_EQ(on_a[0].signal, Signal::kTerminate);
-  const auto on_b = of<SendSignal>(tell(NodeJoined{kB, running({"decode-0"}), {}}));
-  ASSERT_EQ(on_b.size(), 1U);
-  EXPECT_EQ(on_b[0].incarnation, at("decode-0").incarnation);
-  EXPECT_EQ(on_b[0].signal, Signal::kKill);
+  for (const Node& each : {kA, kB}) {
+    std::vector<RunningProcess> there;
+    for (const char* name : {"router-0", "prefill-0", "decode-0", "decode-1"}) {
+      if (at(name).place.node == each.name) {
+        there.push_back({at(name).incarnation, 77});
+      }
+    }
+    const auto signals = of<SendSignal>(tell(NodeJoined{each, there, {}}));
+    ASSERT_EQ(signals.size(), each.name == node ? 1U : 0U);
+    EXPECT_TRUE(signals.empty() ||
+                (signals[0].incarnation == incarnation && signals[0].signal == Signal::kKill));
+  }
+}
+
+TEST_F(JobAdoption, TheNextLauncherKnowsTheSizes) {
+  make_ready();
+  tell(sizes(1, 2, kDemand));
+  const Job next({}, kTiming, "n",
+                 JobSetting{.groups = sizes(1, 1).groups, .launcher = 2, .record = job_->record()});
+  EXPECT_EQ(next.groups()[1].wanted, 2U) << "a person or the autoscaler had set it";
 }
 
 TEST_F(JobAdoption, AProcessThatIsAddedMeanwhileWaitsForTheNodes) {
   make_ready();
   next_launcher();
-  EXPECT_TRUE(
-      of<Spawn>(tell(ProcessAdded{{.name = "decode-1", .role = net::Role::kDecode}})).empty());
+  EXPECT_TRUE(of<Spawn>(tell(sizes(1, 2))).empty());
   tell(NodeJoined{kA, running({"router-0", "prefill-0"}), {}});
   const auto done = of<Spawn>(tell(NodeJoined{kB, running({"decode-0"}), {}}));
   ASSERT_EQ(done.size(), 1U);
@@ -413,9 +427,9 @@ TEST_F(JobAdoption, AJobThatFailsMeanwhileKillsWhatComesAndEnds) {
 
 TEST_F(JobAdoption, AJobThatWasScaledToZeroIsReadyThoughNothingIsLeft) {
   make_ready();
+  tell(sizes(0, 0));
+  confirm();
   for (const char* name : {"prefill-0", "decode-0"}) {
-    tell(RetireAsked{name});
-    confirm();
     tell(ProcessExited{at(name).incarnation, "exit code 0"});
   }
   next_launcher();

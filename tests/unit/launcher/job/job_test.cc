@@ -11,6 +11,7 @@
 #include "common/exit_code.h"
 #include "common/random.h"
 #include "net/control/member_list.h"
+#include "tests/support/job_sizes.h"
 #include "tests/support/node_says.h"
 
 namespace pdjob::launcher {
@@ -19,6 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
+using test::sizes;
 
 const JobTiming kTiming{.start_timeout = seconds(60),
                         .stop_timeout = seconds(30),
@@ -1055,7 +1057,7 @@ std::vector<ProcessPlan> two_of_each() {
 TEST(Job, AnAddedProcessStartsAndIsProvedWhileTheOthersServe) {
   World world;
   world.make_ready();
-  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  world.tell(sizes(1, 2));
   ASSERT_NE(world.last<Spawn>(), nullptr);
   EXPECT_EQ(world.last<Spawn>()->name, "decode-1");
   EXPECT_EQ(world.last<Spawn>()->role, net::Role::kDecode);
@@ -1065,12 +1067,13 @@ TEST(Job, AnAddedProcessStartsAndIsProvedWhileTheOthersServe) {
   EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0", "decode-1"}));
 }
 
-TEST(Job, ANameIsAddedOnce) {
+TEST(Job, ASizeThatIsToldTwiceAddsOneWorker) {
   World world;
   world.make_ready();
-  world.tell(ProcessAdded{{"decode-0", net::Role::kDecode}});
-  EXPECT_TRUE(world.all<Spawn>().empty());
-  EXPECT_EQ(world.job.processes().size(), 3U);
+  world.tell(sizes(1, 2));
+  world.tell(sizes(1, 2));
+  EXPECT_EQ(world.all<Spawn>().size(), 1U);
+  EXPECT_EQ(world.job.processes().size(), 4U);
 }
 
 TEST(Job, ARetiredWorkerGetsNoRequestsThenDrainsThenIsGone) {
@@ -1078,7 +1081,7 @@ TEST(Job, ARetiredWorkerGetsNoRequestsThenDrainsThenIsGone) {
   world.make_ready();
   const Incarnation retired = world.process("decode-1").incarnation;
   world.router_confirms = false;
-  world.tell(RetireAsked{"decode-1"});
+  world.tell(sizes(2, 1));
   EXPECT_EQ(world.lists["router-0"].serving().size(), 3U);
   EXPECT_EQ(world.lists["router-0"].workers().size(), 4U) << "requests that run there go on";
   EXPECT_FALSE(world.sent<net::Drain>("decode-1")) << "the router may still send requests to it";
@@ -1098,7 +1101,7 @@ TEST(Job, AWorkerThatIsToLeaveEndsWithItsJobThoughNoRouterHasConfirmedThatItLeav
   World world(two_of_each());
   world.make_ready();
   world.router_confirms = false;
-  world.tell(RetireAsked{"decode-1"});
+  world.tell(sizes(2, 1));
   world.tell(StopAsked{kExitOk});
   world.exit_process("router-0", "exit code 0");
   EXPECT_TRUE(world.sent<net::Drain>("decode-1"));
@@ -1107,7 +1110,7 @@ TEST(Job, AWorkerThatIsToLeaveEndsWithItsJobThoughNoRouterHasConfirmedThatItLeav
 TEST(Job, AWorkerThatDrainsHasNoLongerThanItsJobOnceThatStops) {
   World world(two_of_each());
   world.make_ready();
-  world.tell(RetireAsked{"decode-1"});
+  world.tell(sizes(2, 1));
   world.effects.clear();
   world.tell(StopAsked{kExitOk});
   ASSERT_TRUE(world.sent<net::Drain>("decode-1"));
@@ -1120,7 +1123,7 @@ TEST(Job, ARouterThatDoesNotConfirmDelaysARetirementOnlyForAWhile) {
   World world(two_of_each());
   world.make_ready();
   world.router_confirms = false;
-  world.tell(RetireAsked{"decode-1"});
+  world.tell(sizes(2, 1));
   world.pass(seconds(2));
   EXPECT_TRUE(world.sent<net::Drain>("decode-1"));
 }
@@ -1128,7 +1131,7 @@ TEST(Job, ARouterThatDoesNotConfirmDelaysARetirementOnlyForAWhile) {
 TEST(Job, AWorkerThatIsKilledWhileItRetiresIsNotStartedAgain) {
   World world(two_of_each());
   world.make_ready();
-  world.tell(RetireAsked{"decode-1"});
+  world.tell(sizes(2, 1));
   world.exit_process("decode-1");
   EXPECT_EQ(world.job.find("decode-1"), nullptr);
   world.pass(seconds(100));
@@ -1138,9 +1141,9 @@ TEST(Job, AWorkerThatIsKilledWhileItRetiresIsNotStartedAgain) {
 TEST(Job, ARetiredNameCanBeUsedAgain) {
   World world(two_of_each());
   world.make_ready();
-  world.tell(RetireAsked{"decode-1"});
+  world.tell(sizes(2, 1));
   world.exit_process("decode-1");
-  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  world.tell(sizes(2, 2));
   world.register_process("decode-1");
   world.answer_probes();
   EXPECT_EQ(world.state_of("decode-1"), ProcessState::kReady);
@@ -1149,7 +1152,7 @@ TEST(Job, ARetiredNameCanBeUsedAgain) {
 TEST(Job, AWorkerChangesItsRoleByDrainingAndStartingAgain) {
   World world(two_of_each());
   world.make_ready();
-  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  world.tell(sizes(1, 3));
   EXPECT_TRUE(world.sent<net::Drain>("prefill-1"));
   EXPECT_EQ(world.process("prefill-1").role, net::Role::kPrefill);
   world.effects.clear();
@@ -1167,7 +1170,7 @@ TEST(Job, AWorkerThatCanChangesItsRoleWithoutANewStart) {
   World world(two_of_each());
   world.make_ready();
   const Incarnation before = world.process("prefill-1").incarnation;
-  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  world.tell(sizes(1, 3));
   const std::string next = world.process("prefill-1").next_engine_id;
   ASSERT_FALSE(next.empty());
   world.effects.clear();
@@ -1185,7 +1188,7 @@ TEST(Job, AWorkerThatCanChangesItsRoleWithoutANewStart) {
 TEST(Job, AWorkerThatChangesItsRoleWhileItsJobStopsEnds) {
   World world(two_of_each());
   world.make_ready();
-  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  world.tell(sizes(1, 3));
   const std::string next = world.process("prefill-1").next_engine_id;
   world.effects.clear();
   world.tell(StopAsked{kExitOk});
@@ -1205,7 +1208,7 @@ TEST(Job, AWorkerThatChangesItsRoleWhileItsJobStopsEnds) {
 TEST(Job, AWorkerThatStopsSendingHeartbeatsWhileItDrainsIsKilled) {
   World world(two_of_each());
   world.make_ready();
-  world.tell(RetireAsked{"decode-1"});
+  world.tell(sizes(2, 1));
   world.effects.clear();
   for (int i = 0; i < 80; ++i) {
     world.beat_all();
@@ -1218,7 +1221,7 @@ TEST(Job, AWorkerThatStopsSendingHeartbeatsWhileItDrainsIsKilled) {
 TEST(Job, AWorkerThatHasChangedItsRoleIsHeardByItsNewName) {
   World world(two_of_each());
   world.make_ready();
-  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  world.tell(sizes(1, 3));
   const std::string next = world.process("prefill-1").next_engine_id;
   for (int i = 0; i < 80; ++i) {
     world.beat_all();
@@ -1334,7 +1337,7 @@ TEST(Job, AWorkerThatRegistersWithOtherWeightsIsNoMember) {
 TEST(Job, AProcessThatIsAddedStartsWithTheWeightsThatWereChosenLast) {
   RolloutWorld world(two_of_each());
   world.choose(world.next);
-  world.tell(ProcessAdded{{"decode-2", net::Role::kDecode}});
+  world.tell(sizes(2, 3));
   EXPECT_EQ(world.last<Spawn>()->weights, world.next);
 }
 
@@ -1349,22 +1352,11 @@ TEST(Job, TheNextLauncherKnowsTheWeights) {
 TEST(Job, AnEngineIdThatNobodyAskedForChangesNoRole) {
   World world(two_of_each());
   world.make_ready();
-  world.tell(RoleChangeAsked{"prefill-1", net::Role::kDecode});
+  world.tell(sizes(1, 3));
   world.tell(
       MessageArrived{"prefill-1", net::Registered{.worker = {.engine_id = "other", .port = 4}}});
   EXPECT_EQ(world.process("prefill-1").role, net::Role::kPrefill);
   EXPECT_EQ(world.state_of("prefill-1"), ProcessState::kDraining);
-}
-
-TEST(Job, ARoleThatAProcessCannotHaveIsIgnored) {
-  World world;
-  world.make_ready();
-  world.tell(RoleChangeAsked{"router-0", net::Role::kDecode});
-  world.tell(RoleChangeAsked{"decode-0", net::Role::kRouter});
-  world.tell(RoleChangeAsked{"decode-0", net::Role::kDecode});
-  world.tell(RoleChangeAsked{"nobody", net::Role::kDecode});
-  world.tell(RetireAsked{"nobody"});
-  EXPECT_TRUE(world.effects.empty());
 }
 
 // A worker that never gets ready.
@@ -1424,7 +1416,7 @@ TEST(Job, AtItsDeadlineAJobIsReadyIfEveryRoleServes) {
 TEST(Job, AWorkerThatNeverGetsReadyDoesNotEndAReadyJob) {
   World world;
   world.make_ready();
-  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  world.tell(sizes(1, 2));
   for (int death = 0; death < 10; ++death) {
     world.exit_process("decode-1", "exit code 1");
     world.pass(seconds(8));
@@ -1437,7 +1429,7 @@ TEST(Job, AWorkerThatNeverGetsReadyDoesNotEndAReadyJob) {
 TEST(Job, AStarvedWorkerWhoseProbesFailIsNotKilled) {
   World world;
   world.make_ready();
-  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  world.tell(sizes(1, 2));
   world.register_process("decode-1");
   for (int second = 0; second < 100; ++second) {
     for (const Probe& probe : world.all<Probe>()) {
@@ -1458,7 +1450,7 @@ TEST(Job, AStarvedWorkerWhoseProbesFailIsNotKilled) {
 TEST(Job, AWorkerWhoseProbesFailForLongIsKilledAndTriedAgain) {
   World world;
   world.make_ready();
-  world.tell(ProcessAdded{{"decode-1", net::Role::kDecode}});
+  world.tell(sizes(1, 2));
   world.register_process("decode-1");
   const Instant registered = world.now;
   while (world.all<SendSignal>().empty() && world.now < registered + seconds(100)) {
@@ -1543,10 +1535,12 @@ class GroupWorld : public World {
     }
     return plan;
   }
+  static std::vector<JobGroup> groups(uint32_t workers_min, uint32_t prefill, uint32_t decode) {
+    return {{"prefill", net::Role::kPrefill, "m", demand("prefill"), workers_min, "", prefill},
+            {"decode", net::Role::kDecode, "m", demand("decode", 1), workers_min, "", decode}};
+  }
   explicit GroupWorld(uint32_t workers_min = 1)
-      : World(plan(), {.nodes = {node("a"), node("b")},
-                       .groups = {{net::Role::kPrefill, "m", demand("prefill"), workers_min},
-                                  {net::Role::kDecode, "m", demand("decode", 1), workers_min}}}) {}
+      : World(plan(), {.nodes = {node("a"), node("b")}, .groups = groups(workers_min, 3, 3)}) {}
   Names waiting() const {
     Names names;
     for (const Process& process : job.processes()) {
@@ -1590,7 +1584,7 @@ TEST(Job, RoutersAreToldWhichWorkersShareTheirCoresAndWhenThatChanges) {
   EXPECT_FALSE(told().at("decode-0")) << "a core more";
   world.tell(NodeJoined{{.name = "a", .cores = 2}});
   EXPECT_TRUE(told().at("decode-0"));
-  world.tell(RetireAsked{"prefill-0"});
+  world.tell(sizes(0, 1, demand("decode"), "m"));
   world.exit_process("prefill-0");
   EXPECT_FALSE(told().at("decode-0")) << "it is alone";
 }
@@ -1609,20 +1603,21 @@ TEST(Job, WaitingProcessesTakeTurnsWhenANodeJoins) {
 TEST(Job, AProcessThatGoesMakesRoomForOneThatWaits) {
   GroupWorld world;
   world.make_ready();
-  world.tell(RetireAsked{"prefill-2"});
-  world.exit_process("prefill-2");
+  world.exit_process("prefill-2");  // One that does not serve leaves first, and changes no role.
+  world.tell(GroupsChanged{GroupWorld::groups(1, 2, 3)});
+  EXPECT_EQ(world.job.find("prefill-2"), nullptr);
   EXPECT_EQ(world.waiting(), Names{"decode-2"});
 }
 
 TEST(Job, AWorkerWithANewRoleNeedsWhatThatRoleNeeds) {
   GroupWorld world;
   world.make_ready();
-  world.tell(RoleChangeAsked{"prefill-0", net::Role::kDecode});
-  world.exit_process("prefill-0");
-  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kWaiting) << "no node has a GPU";
-  EXPECT_EQ(world.waiting(), (Names{"prefill-0", "decode-2"})) << "its core is free";
+  world.tell(GroupsChanged{GroupWorld::groups(1, 2, 4)});
+  world.exit_process("prefill-2");
+  EXPECT_EQ(world.state_of("prefill-2"), ProcessState::kWaiting) << "no node has a GPU";
+  EXPECT_EQ(world.waiting(), (Names{"prefill-2", "decode-2"})) << "its core is free";
   world.tell(NodeJoined{GroupWorld::node("g", {"7"})});
-  EXPECT_EQ(world.process("prefill-0").place, (Place{"g", {"7"}}));
+  EXPECT_EQ(world.process("prefill-2").place, (Place{"g", {"7"}}));
 }
 
 TEST(Job, AnExitToldAfterItsNodeWasLostCountsOnce) {
@@ -1720,7 +1715,7 @@ TEST(Job, AReplacedWorkerStaysOnTheOnlyNodeWithRoom) {
 TEST(Job, OnlyAWorkerThatServesIsReplaced) {
   TrustWorld world(4);
   world.make_ready();
-  world.tell(RetireAsked{"decode-0"});
+  world.tell(sizes(1, 0));
   world.tell(ReplaceAsked{"decode-0"});
   world.exit_process("decode-0", "exit code 0");
   EXPECT_EQ(world.job.find("decode-0"), nullptr);

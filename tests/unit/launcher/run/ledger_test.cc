@@ -152,22 +152,22 @@ TEST(Ledger, ADamagedOneIsRefused) {
 
 TEST(Ledger, AnEngineIsOnDiskBeforeAnybodyIsToldToBecomeIt) {
   const Job job({}, {}, "n");
-  const net::Drain leaves{.deadline_ms = 1};
   const net::Drain changes{.deadline_ms = 1, .next = {.engine_id = "decode-0.n.7"}};
   const Event heartbeat = MessageArrived{"decode-0", net::HeartbeatSent{}};
   EXPECT_EQ(ledger_due(job, Started{}, {Spawn{}}), LedgerDue::kBefore);
   EXPECT_EQ(ledger_due(job, TimePassed{}, {Send{"decode-0", changes}}), LedgerDue::kBefore);
   EXPECT_EQ(ledger_due(job, heartbeat, {Send{"decode-0", changes}}), LedgerDue::kBefore);
-  EXPECT_EQ(ledger_due(job, TimePassed{}, {Send{"decode-0", leaves}}), LedgerDue::kSoon);
+  EXPECT_EQ(ledger_due(job, TimePassed{}, {Send{"router-0", net::Membership{}}}), LedgerDue::kSoon);
   EXPECT_EQ(ledger_due(job, heartbeat, {}), LedgerDue::kNever);
 }
 
 // A launcher died just after its workers had left, and the next one sent requests to them.
 TEST(Ledger, AProcessLeavesOnlyWhenThisIsOnDisk) {
   const Job job({{.name = "decode-0", .role = net::Role::kDecode}}, {}, "n");
-  EXPECT_EQ(ledger_due(job, RetireAsked{"decode-0"}, {}), LedgerDue::kBefore);
-  EXPECT_EQ(ledger_due(job, RoleChangeAsked{"decode-0", net::Role::kPrefill}, {}),
-            LedgerDue::kBefore);
+  const net::Drain leaves{.deadline_ms = 1};
+  EXPECT_EQ(ledger_due(job, TimePassed{}, {Send{"decode-0", leaves}}), LedgerDue::kBefore);
+  EXPECT_EQ(ledger_due(job, GroupsChanged{}, {}), LedgerDue::kBefore);
+  EXPECT_EQ(ledger_due(job, ReplaceAsked{"decode-0"}, {}), LedgerDue::kBefore);
 }
 
 }  // namespace

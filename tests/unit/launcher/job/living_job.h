@@ -34,6 +34,13 @@ class LivingJob {
         name,
         net::HeartbeatSent{.name = name, .engine_id = job.find(name)->engine_id, .load = load}});
   }
+  void beat_all() {
+    for (const Process& process : job.processes()) {
+      if (process.serving()) {
+        load(process.name, process.load);
+      }
+    }
+  }
 
   Job job;
   Instant now{std::chrono::seconds(1000)};
