@@ -39,10 +39,10 @@ void Job::on(const NodeLost& event, Turn& turn) {
   placement_.remove(event.name);
   for (auto row = processes_.begin(); row != processes_.end();) {
     Process& process = *row++;  // It may be removed.
-    if (process.place.node != event.name || !places_) {
+    if (!process.place.has_part_on(event.name) || !places_) {
       continue;
     }
-    process.place = {};
+    give_back_place(process);
     if (process.alive()) {
       died(process, "node " + event.name + " is lost: " + event.why, net::LossCause::kOutside,
            turn);

@@ -95,6 +95,10 @@ void fields(Codec& codec, Of<ProcessRecord, Codec> process) {
   fields(codec, process.demand);
   text(codec, process.place.node);
   text_list(codec, process.place.gpus, kBounds);
+  codec.list(process.place.more, kNodesMax, [](Codec& in, auto& part) {
+    text(in, part.node);
+    text_list(in, part.gpus, kBounds);
+  });
   text(codec, process.spec);
   codec.word(process.state, ProcessState::kWaiting, ProcessState::kBackoff);
   codec.word(process.fate, Fate::kRestart, Fate::kChangeRole);

@@ -1,5 +1,5 @@
-// Demand: what one process needs of a node, and which nodes it accepts. Place: where it runs.
-// Values.
+// Demand: what one process needs of a node, and which nodes it accepts. Place: where it runs, in
+// one part or more. Today an engine is one process on one node: a Demand wants one part. Values.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,22 @@ struct Demand {
   friend bool operator==(const Demand&, const Demand&) = default;
 };
 
-// Its GPUs are the only ones that the process sees; none: all of them.
+// The GPUs of a part are the only ones that it sees; none: all of them.
+struct PlacePart {
+  std::string node;
+  std::vector<std::string> gpus;
+  friend bool operator==(const PlacePart&, const PlacePart&) = default;
+};
+
+// The first part is that of the process which the launcher and routers talk to. Without a node
+// there is no place.
 struct Place {
   std::string node;
   std::vector<std::string> gpus;
+  std::vector<PlacePart> more = {};  // On other nodes, each with the same demand.
+
+  std::vector<PlacePart> parts() const;
+  bool has_part_on(const std::string& of_node) const;
   friend bool operator==(const Place&, const Place&) = default;
 };
 

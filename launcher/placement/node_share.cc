@@ -23,6 +23,16 @@ std::string label_text(const std::pair<const std::string, std::string>& label) {
 
 }  // namespace
 
+std::vector<PlacePart> Place::parts() const {
+  std::vector<PlacePart> parts = {{node, gpus}};
+  parts.insert(parts.end(), more.begin(), more.end());
+  return parts;
+}
+
+bool Place::has_part_on(const std::string& of_node) const {
+  return node == of_node || std::ranges::find(more, of_node, &PlacePart::node) != more.end();
+}
+
 const char* to_string(Arrange arrange) { return arrange == Arrange::kPack ? "pack" : "spread"; }
 
 std::string Shortfall::text() const {
@@ -114,21 +124,21 @@ uint64_t NodeShare::room(const Demand& demand, bool overcommit, uint64_t enough)
                    times(memory, demand.memory_bytes)});
 }
 
-Place NodeShare::take(const Demand& demand) {
+PlacePart NodeShare::take(const Demand& demand) {
   std::vector<std::pair<uint32_t, size_t>> uses;  // Of each GPU, with its place in the list.
   for (const std::string& gpu : node_.gpus) {
     uses.emplace_back(gpu_uses_[gpu], uses.size());
   }
   std::ranges::sort(uses);
-  Place place{.node = node_.name, .gpus = {}};
+  PlacePart part{.node = node_.name, .gpus = {}};
   for (size_t i = 0; i < demand.gpus; ++i) {
-    place.gpus.push_back(node_.gpus.at(uses.at(i).second));
+    part.gpus.push_back(node_.gpus.at(uses.at(i).second));
   }
-  take(place, demand);
-  return place;
+  take(part, demand);
+  return part;
 }
 
-void NodeShare::take(const Place& place, const Demand& demand) {
+void NodeShare::take(const PlacePart& part, const Demand& demand) {
   cores_used_ += demand.cores;
   memory_used_ += static_cast<int64_t>(demand.memory_bytes);
   if (!demand.file.empty()) {
@@ -136,13 +146,13 @@ void NodeShare::take(const Place& place, const Demand& demand) {
         files_.try_emplace(demand.file, File{.uses = 0, .bytes = demand.file_bytes}).first->second;
     file_bytes_ += ++file.uses == 1 ? static_cast<int64_t>(file.bytes) : 0;
   }
-  for (const std::string& gpu : place.gpus) {
+  for (const std::string& gpu : part.gpus) {
     ++gpu_uses_[gpu];
   }
   count_free_gpus();
 }
 
-void NodeShare::release(const Place& place, const Demand& demand) {
+void NodeShare::release(const PlacePart& part, const Demand& demand) {
   cores_used_ -= demand.cores;
   memory_used_ -= static_cast<int64_t>(demand.memory_bytes);
   if (const auto file = files_.find(demand.file); file != files_.end()) {
@@ -151,7 +161,7 @@ void NodeShare::release(const Place& place, const Demand& demand) {
       files_.erase(file);
     }
   }
-  for (const std::string& gpu : place.gpus) {
+  for (const std::string& gpu : part.gpus) {
     if (const auto uses = gpu_uses_.find(gpu); uses != gpu_uses_.end() && --uses->second == 0) {
       gpu_uses_.erase(uses);
     }

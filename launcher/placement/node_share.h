@@ -54,11 +54,11 @@ class NodeShare {
   // How many such processes fit, up to `enough`. With `overcommit`, by its own rule.
   uint64_t room(const Demand& demand, bool overcommit, uint64_t enough) const;
 
-  // Takes a place here, with the least used GPUs. Requires: as many GPUs as demanded, used or not.
-  Place take(const Demand& demand);
-  // Takes a place that was chosen before.
-  void take(const Place& place, const Demand& demand);
-  void release(const Place& place, const Demand& demand);
+  // Takes a part here, with the least used GPUs. Requires: as many GPUs as demanded, used or not.
+  PlacePart take(const Demand& demand);
+  // Takes a part that was chosen before.
+  void take(const PlacePart& part, const Demand& demand);
+  void release(const PlacePart& part, const Demand& demand);
 
  private:
   struct File {

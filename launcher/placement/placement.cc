@@ -253,7 +253,9 @@ std::optional<Choice> Placement::take(const Demand& demand, const Terms& terms) 
     return std::nullopt;
   }
   count(*best, kind, 1);
-  Choice choice{.place = best->share.take(demand), .why = Reason::kFirstName};
+  PlacePart part = best->share.take(demand);
+  Choice choice{.place = {.node = std::move(part.node), .gpus = std::move(part.gpus)},
+                .why = Reason::kFirstName};
   const auto differs =
       static_cast<size_t>(std::ranges::mismatch(first, second).in1 - first.begin());
   if (second == kNone) {
@@ -270,20 +272,25 @@ std::optional<Place> Placement::take_on(const std::string& node, const Demand& d
     return std::nullopt;
   }
   count(*row, kind_of(demand), 1);
-  return row->share.take(demand);
+  PlacePart part = row->share.take(demand);
+  return Place{.node = std::move(part.node), .gpus = std::move(part.gpus)};
 }
 
 void Placement::take(const Place& place, const Demand& demand) {
-  if (Row* const row = find(place.node)) {
-    count(*row, kind_of(demand), 1);
-    row->share.take(place, demand);
+  for (const PlacePart& part : place.parts()) {
+    if (Row* const row = find(part.node)) {
+      count(*row, kind_of(demand), 1);
+      row->share.take(part, demand);
+    }
   }
 }
 
 void Placement::release(const Place& place, const Demand& demand) {
-  if (Row* const row = find(place.node)) {
-    count(*row, kind_of(demand), -1);
-    row->share.release(place, demand);
+  for (const PlacePart& part : place.parts()) {
+    if (Row* const row = find(part.node)) {
+      count(*row, kind_of(demand), -1);
+      row->share.release(part, demand);
+    }
   }
 }
 

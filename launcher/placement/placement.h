@@ -70,8 +70,8 @@ class Placement {
   std::optional<Choice> take(const Demand& demand) { return take(demand, Terms{}); }
   // Takes a place on this node; empty: it has no room.
   std::optional<Place> take_on(const std::string& node, const Demand& demand);
-  // Takes a place that was chosen before, whether there is room or not. Ignored if the node is
-  // unknown.
+  // Takes a place that was chosen before, all its parts, whether there is room or not. Parts on
+  // unknown nodes are ignored.
   void take(const Place& place, const Demand& demand);
   void release(const Place& place, const Demand& demand);
 

@@ -53,6 +53,17 @@ TEST(Placement, AWorkerGoesToANodeWhoseWorkerOfTheOtherRoleIsAlone) {
   EXPECT_EQ(taken(placement, decode()), "b: fewest of its group");
 }
 
+TEST(Placement, AllPartsOfAPlaceAreTakenAndGivenBack) {
+  Placement placement({node("a", 2, {"0", "1"}), node("b", 2, {"0", "1"})});
+  const Demand half{.cores = 2, .gpus = 2, .role = "decode", .model = "m"};
+  const Place place{.node = "a", .gpus = {"0", "1"}, .more = {{.node = "b", .gpus = {"0", "1"}}}};
+  placement.take(place, half);
+  EXPECT_EQ(placement.room(half, {}, 9), 0U);
+  EXPECT_TRUE(place.has_part_on("b"));
+  placement.release(place, half);
+  EXPECT_EQ(placement.room(half, {}, 9), 2U);
+}
+
 TEST(Placement, RolesShareTheirCoresOnlyWhereNoneIsLeftAndTheyLend) {
   Placement placement({node("a", 2), node("b", 3), node("c", 4)});
   const auto lends = [](Demand demand) {
