@@ -12,10 +12,6 @@ uint64_t missing(uint64_t wanted, int64_t free) {
   return wanted > there ? wanted - there : 0;
 }
 
-std::string count_text(uint64_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 std::string label_text(const std::pair<const std::string, std::string>& label) {
   std::string text = label.first;
   return text.append(": ").append(label.second);
@@ -23,7 +19,9 @@ std::string label_text(const std::pair<const std::string, std::string>& label) {
 
 }  // namespace
 
-const char* to_string(Arrange arrange) { return arrange == Arrange::kPack ? "pack" : "spread"; }
+std::string count_text(uint64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
 
 std::string Shortfall::text() const {
   std::vector<std::string> parts;

@@ -123,11 +123,6 @@ Instant moved(Instant when, Duration from, Duration to) {
   return Instant(Duration(static_cast<int64_t>(count)));
 }
 
-bool is_heartbeat(const Event& event) {
-  const auto* arrived = std::get_if<MessageArrived>(&event);
-  return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
-}
-
 // Somebody then has an engine id.
 bool makes_an_engine(const Effect& effect) {
   const auto* send = std::get_if<Send>(&effect);
@@ -144,6 +139,11 @@ bool lets_a_process_leave(const Event& event) {
 }
 
 }  // namespace
+
+bool is_heartbeat(const Event& event) {
+  const auto* arrived = std::get_if<MessageArrived>(&event);
+  return arrived != nullptr && std::holds_alternative<net::HeartbeatSent>(arrived->message);
+}
 
 LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effect>& effects) {
   if (std::holds_alternative<WeightsChosen>(event) ||

@@ -56,6 +56,7 @@ struct Ledger {
   friend bool operator==(const Ledger&, const Ledger&) = default;
 };
 
+bool is_heartbeat(const Event& event);
 // When a step of the job must be on disk: before its effects are carried out, if another launcher
 // could otherwise not know what they make; for all other changes soon is soon enough.
 enum class LedgerDue { kNever, kSoon, kBefore };
