@@ -1,8 +1,6 @@
 #include "batch/batch_folder.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -42,8 +40,7 @@ Result<BatchFolder> BatchFolder::claim(const std::string& path) {
   PDJOB_TRY_STATUS(sync_folder(path));
   net::Fd lock = open_lock(path, O_RDWR | O_CREAT);
   if (!lock.valid()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "cannot write to the folder " + path + ": " + std::strerror(errno)};
+    return system_error("cannot write to the folder " + path, ErrorCode::kInvalidArgument);
   }
   struct flock wanted = whole_file();
   if (fcntl(lock.get(), F_OFD_SETLK, &wanted) != 0) {
@@ -71,7 +68,7 @@ Status BatchFolder::write(const std::string& name, const std::string& text) cons
   file << text;
   file.close();
   if (!file || std::rename(fresh.c_str(), target.c_str()) != 0) {
-    return Error{ErrorCode::kUnavailable, "cannot write " + target + ": " + std::strerror(errno)};
+    return system_error("cannot write " + target);
   }
   return ok();
 }

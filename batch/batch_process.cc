@@ -26,11 +26,6 @@
 namespace pdjob::batch {
 namespace {
 
-// The reason of row_reply.h, which no option would help in the Batch API.
-std::string key_hint(const std::string& reason) {
-  return reason.find("refuses the key") == std::string::npos ? "" : ": name one by --key-file";
-}
-
 // Shows progress to a person: on a terminal one line that changes, elsewhere a line now and then.
 class Screen {
  public:
@@ -234,7 +229,9 @@ int exit_code_of(const BatchRun::End& end, const RowCounts& counts) {
 
 std::string last_words(const BatchRun::End& end, const RowCounts& rows, const std::string& folder) {
   if (!end.complete) {
-    return (end.reason.empty() ? "stopped" : "pdjob batch: " + end.reason + key_hint(end.reason)) +
+    return (end.reason.empty() ? "stopped"
+                               : "pdjob batch: " + end.reason +
+                                     (end.refuses_key ? ": name one by --key-file" : "")) +
            "\n" + std::to_string(rows.answered + rows.failed) + " of " +
            std::to_string(rows.total) + " rows have ended; the same command goes on";
   }

@@ -192,7 +192,10 @@ void BatchRun::refuse(AttemptId attempt, const InputRow& row, const RowError& er
 void BatchRun::attempt_ended(AttemptId attempt, RowResult result) {
   const AttemptEnded event{attempt, result.outcome, result.retry_after};
   if (!result.hopeless.empty()) {
-    end({.broken = true, .hopeless = true, .reason = result.hopeless});
+    end({.broken = true,
+         .hopeless = true,
+         .refuses_key = result.refuses_key(),
+         .reason = result.hopeless});
     return;
   }
   const bool refused_all =

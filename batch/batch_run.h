@@ -43,10 +43,11 @@ class BatchRun {
     RunTotals* totals = nullptr;  // Counts there; null: nowhere.
   };
   struct End {
-    bool complete = false;  // Every row has ended.
-    bool broken = false;    // The disk or the input failed, or the server is no use.
-    bool hopeless = false;  // The server refuses every row: broken, too.
-    std::string reason;     // Why it is not complete; empty: a person asked.
+    bool complete = false;     // Every row has ended.
+    bool broken = false;       // The disk or the input failed, or the server is no use.
+    bool hopeless = false;     // The server refuses every row: broken, too.
+    bool refuses_key = false;  // That is why.
+    std::string reason;        // Why it is not complete; empty: a person asked.
   };
 
   BatchRun(net::Loop& loop, const Parts& parts, const BatchOptions& options,

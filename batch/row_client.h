@@ -24,6 +24,8 @@ struct RowResult {
   std::string cause;     // Of a failure, one word: "timeout", "500".
   std::string message;   // For people.
   std::string hopeless;  // Not empty: why every other row would fail like this.
+
+  bool refuses_key() const { return status == 401 || status == 403; }
 };
 
 class RowClient;

@@ -55,7 +55,7 @@ void judge_reply(RowResult& result) {
     result.cause = "http_" + std::to_string(result.status);
     result.message = "the server answered with status " + std::to_string(result.status);
   }
-  if (result.status == 401 || result.status == 403) {
+  if (result.refuses_key()) {
     result.hopeless = "the server refuses the key (status " + std::to_string(result.status) + ")";
   }
 }

@@ -37,7 +37,6 @@ struct Metrics::State {
 
 void Counter::add(double amount) { static_cast<prometheus::Counter*>(inner_)->Increment(amount); }
 void Gauge::set(double value) { static_cast<prometheus::Gauge*>(inner_)->Set(value); }
-void Gauge::add(double amount) { static_cast<prometheus::Gauge*>(inner_)->Increment(amount); }
 void Histogram::observe(double value) {
   static_cast<prometheus::Histogram*>(inner_)->Observe(value);
 }

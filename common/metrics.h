@@ -27,7 +27,6 @@ class Counter {
 class Gauge {
  public:
   void set(double value);
-  void add(double amount);
 
  private:
   friend class Metrics;

@@ -1,5 +1,8 @@
 #include "common/result.h"
 
+#include <cerrno>
+#include <cstring>
+
 namespace pdjob {
 
 const char* to_string(ErrorCode code) {
@@ -26,6 +29,10 @@ const char* to_string(ErrorCode code) {
       return "internal";
   }
   return "unknown";
+}
+
+Error system_error(const std::string& what, ErrorCode code) {
+  return {code, what + ": " + std::strerror(errno)};
 }
 
 }  // namespace pdjob

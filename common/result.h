@@ -1,4 +1,5 @@
 // Result<T>: a value or an Error, for operations that can fail for reasons outside this process.
+// Result<T, E>: the same with an error of another form, which has a `message` (openai::ApiError).
 //
 // Our own bugs are PDJOB_CHECK (check.h); a peer's refusal is a message. The methods have the names
 // of std::expected, so that C++23 makes this file one alias. Value.
@@ -38,11 +39,14 @@ struct Error {
   friend bool operator==(const Error&, const Error&) = default;
 };
 
-template <class T>
+// "open a.txt: No such file or directory", by errno.
+Error system_error(const std::string& what, ErrorCode code = ErrorCode::kUnavailable);
+
+template <class T, class E = Error>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(E error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool has_value() const { return state_.index() == 0; }
   explicit operator bool() const { return has_value(); }
@@ -65,7 +69,7 @@ class [[nodiscard]] Result {
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
-  const Error& error() const {
+  const E& error() const {
     PDJOB_CHECK(!has_value());
     return std::get<1>(state_);
   }
@@ -73,13 +77,13 @@ class [[nodiscard]] Result {
  private:
   std::string error_text() const { return has_value() ? "" : std::get<1>(state_).message; }
 
-  std::variant<T, Error> state_;
+  std::variant<T, E> state_;
 };
 
 // An operation without a result, which only succeeds or fails.
 struct Done {};
 using Status = Result<Done>;
-inline Status ok() { return Done{}; }
+inline Done ok() { return {}; }  // Of any Result<Done, E>.
 
 }  // namespace pdjob
 

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
+#include "common/files/fd.h"
 #include "common/result.h"
 
 namespace pdjob::engine {
@@ -16,17 +16,7 @@ class SealedMemory {
   // Fails with kUnsupported if the kernel refuses.
   static Result<SealedMemory> create(const char* name, uint64_t bytes);
 
-  SealedMemory() = default;
-  SealedMemory(SealedMemory&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), bytes_(other.bytes_) {}
-  SealedMemory& operator=(SealedMemory&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~SealedMemory();
-
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   uint64_t bytes() const { return bytes_; }
 
   // Replaces the pages at `address` by bytes [offset, offset + bytes) of this memory, with all
@@ -34,7 +24,7 @@ class SealedMemory {
   Status map_over(std::byte* address, uint64_t offset, uint64_t bytes) const;
 
  private:
-  int fd_ = -1;
+  Fd fd_;
   uint64_t bytes_ = 0;
 };
 

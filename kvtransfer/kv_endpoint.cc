@@ -49,26 +49,25 @@ class SocketNetwork final : public LinkNetwork {
   }
 
   // Listens where `address` says, and completes it.
-  Result<UniqueFd> listen(const TransportTraits& transport, EndpointAddress& address) const {
+  Result<Fd> listen(const TransportTraits& transport, EndpointAddress& address) const {
     if (transport.unix_name != nullptr) {
       address.*transport.unix_name = random_socket_name();
       return listen_unix(address.*transport.unix_name);
     }
-    PDJOB_TRY(UniqueFd socket, listen_tcp(address.host, address.port));
+    PDJOB_TRY(Fd socket, listen_tcp(address.host, address.port));
     PDJOB_TRY(address.port, bound_port(socket));
     return socket;
   }
 
   Result<std::unique_ptr<LinkSocket>> connect(const EndpointAddress& peer,
                                               const TransportTraits& transport) override {
-    PDJOB_TRY(UniqueFd socket, transport.unix_name != nullptr
-                                   ? connect_unix(peer.*transport.unix_name)
-                                   : connect_tcp(peer.host, peer.port));
+    PDJOB_TRY(Fd socket, transport.unix_name != nullptr ? connect_unix(peer.*transport.unix_name)
+                                                        : connect_tcp(peer.host, peer.port));
     const bool plain = is_plain(transport, socket, peer.host);
     return wrap(std::move(socket), plain, TlsSide::kInitiator);
   }
 
-  std::unique_ptr<LinkSocket> accept(UniqueFd socket, const TransportTraits& transport) {
+  std::unique_ptr<LinkSocket> accept(Fd socket, const TransportTraits& transport) {
     if (transport.unix_name == nullptr) {
       tune_tcp(socket);
     }
@@ -78,13 +77,13 @@ class SocketNetwork final : public LinkNetwork {
 
  private:
   // Both ends must come to the same answer.
-  bool is_plain(const TransportTraits& transport, const UniqueFd& socket,
+  bool is_plain(const TransportTraits& transport, const Fd& socket,
                 const std::string& peer_host) const {
     return tls_ == nullptr || transport.unix_name != nullptr ||
            (which_ == Encrypt::kAuto && stays_here(socket, peer_host));
   }
 
-  std::unique_ptr<LinkSocket> wrap(UniqueFd socket, bool plain, TlsSide side) {
+  std::unique_ptr<LinkSocket> wrap(Fd socket, bool plain, TlsSide side) {
     return std::make_unique<StreamSocket>(loop_,
                                           StreamSocket::Options{.socket = std::move(socket),
                                                                 .side = side,
@@ -101,20 +100,19 @@ class SocketNetwork final : public LinkNetwork {
 // Accepts links of one transport. Loop-bound.
 class Listener final : private net::FdHandler {
  public:
-  Listener(UniqueFd socket, const TransportTraits& transport, SocketNetwork& network,
-           Sender& sender)
+  Listener(Fd socket, const TransportTraits& transport, SocketNetwork& network, Sender& sender)
       : socket_(std::move(socket)), transport_(transport), network_(network), sender_(sender) {}
 
   Status watch(net::EventLoop& loop) { return loop.watch(socket_.get(), EPOLLIN, *this); }
 
  private:
   void on_ready(uint32_t /*epoll_events*/) override {
-    for (UniqueFd socket = accept_next(socket_); socket.valid(); socket = accept_next(socket_)) {
+    for (Fd socket = accept_next(socket_); socket.valid(); socket = accept_next(socket_)) {
       sender_.accept(network_.accept(std::move(socket), transport_), transport_.kind);
     }
   }
 
-  const UniqueFd socket_;
+  const Fd socket_;
   const TransportTraits transport_;
   SocketNetwork& network_;
   Sender& sender_;
@@ -138,9 +136,9 @@ class EndpointThread final : public KvEndpoint {
                 .host = config.listen_host.empty() ? "127.0.0.1" : config.listen_host,
                 .port = config.listen_port,
                 .host_id = machine_id()};
-    std::vector<UniqueFd> sockets;
+    std::vector<Fd> sockets;
     for (const TransportTraits& each : transports) {
-      PDJOB_TRY(UniqueFd socket, network_.listen(each, address_));
+      PDJOB_TRY(Fd socket, network_.listen(each, address_));
       sockets.push_back(std::move(socket));
     }
     const LinkKeys keys = options.keys ? *options.keys : LinkAuthority("").issue(options.engine_id);

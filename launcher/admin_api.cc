@@ -17,13 +17,7 @@ constexpr size_t kBodyBytesMax = limits::kConfigBytesMax + 4096;  // A job file 
 // A request with a wrong key waits so long for its 401. While so many wait, others get 429 at once.
 constexpr Duration kRefusedAfter = std::chrono::seconds(1);
 constexpr size_t kRefusedMax = 64;
-constexpr const char* kText = "text/plain; charset=utf-8";
-constexpr const char* kJson = "application/json";
 constexpr const char* kMetrics = "text/plain; version=0.0.4; charset=utf-8";
-
-bool takes_orders(std::string_view path) {
-  return path == "/scale" || path == "/apply" || path == "/diff";
-}
 }  // namespace
 
 AdminApi::AdminApi(net::Loop& loop, std::string host, AdminPages pages, AdminGuard guard)
@@ -55,7 +49,7 @@ Result<std::unique_ptr<AdminApi>> AdminApi::open(net::Loop& loop, const std::str
 // "process=NAME" or "process=NAME&from=BYTE"; names need no escapes.
 void AdminApi::answer_log(net::ExchangeId id, const net::HttpRequest& request) {
   if (!owner_.opens(request.header("authorization"))) {
-    server_->reply(id, 401, kText, "logs want the key in launcher.json of the job's folder\n");
+    server_->reply(id, 401, kAdminText, "logs want the key in launcher.json of the job's folder\n");
     return;
   }
   constexpr std::string_view kProcess = "process=";
@@ -67,14 +61,14 @@ void AdminApi::answer_log(net::ExchangeId id, const net::HttpRequest& request) {
     from = parse_number<uint64_t>(query.substr(at + kFrom.size()));
   }
   if (!query.starts_with(kProcess) || (at != std::string_view::npos && !from)) {
-    server_->reply(id, 400, kText, "ask /logs?process=NAME&from=BYTE\n");
+    server_->reply(id, 400, kAdminText, "ask /logs?process=NAME&from=BYTE\n");
     return;
   }
   const std::string_view name = query.substr(0, at).substr(kProcess.size());
   pages_.log(std::string(name), from, [this, id](const Result<std::string>& piece) {
     const bool busy = !piece && piece.error().code == ErrorCode::kOverloaded;
-    piece ? server_->reply(id, 200, kText, *piece)
-          : server_->reply(id, busy ? 503 : 404, kText, piece.error().message + "\n");
+    piece ? server_->reply(id, 200, kAdminText, *piece)
+          : server_->reply(id, busy ? 503 : 404, kAdminText, piece.error().message + "\n");
   });
 }
 
@@ -84,7 +78,7 @@ AdminPages::TextDone AdminApi::reply_with_metrics(net::ExchangeId id) {
       return server_->reply(id, 200, kMetrics, *page);
     }
     const bool unknown = page.error().code == ErrorCode::kInvalidArgument;
-    server_->reply(id, unknown ? 404 : 503, kText, page.error().message + "\n");
+    server_->reply(id, unknown ? 404 : 503, kAdminText, page.error().message + "\n");
   };
 }
 
@@ -97,33 +91,26 @@ void AdminApi::answer_metrics(net::ExchangeId id, const net::HttpRequest& reques
   } else if (request.path == "/metrics/process" && request.query.starts_with(kName)) {
     pages_.process_metrics(request.query.substr(kName.size()), reply_with_metrics(id));
   } else {
-    server_->reply(id, 404, kText, "here are: /metrics /metrics/all /metrics/process?name=NAME\n");
+    server_->reply(id, 404, kAdminText,
+                   "here are: /metrics /metrics/all /metrics/process?name=NAME\n");
   }
 }
 
 bool AdminApi::take_order(net::ExchangeId id, const net::HttpRequest& request) {
-  const auto& order = request.path == "/scale"   ? pages_.scale
-                      : request.path == "/apply" ? pages_.apply
-                                                 : pages_.diff;
-  if (request.method != "POST" || !takes_orders(request.path)) {
+  const auto order = pages_.orders.find(request.path);
+  if (request.method != "POST" || order == pages_.orders.end()) {
     return false;
   }
   if (!owner_.opens(request.header("authorization"))) {
-    server_->reply(id, 401, kText, "orders want the key in launcher.json of the job's folder\n");
+    server_->reply(id, 401, kAdminText,
+                   "orders want the key in launcher.json of the job's folder\n");
     return true;
   }
-  const Result<std::string> taken = order(request.body);
+  const Result<std::string> taken = order->second(request.body);
   const bool wrong = !taken && taken.error().code == ErrorCode::kInvalidArgument;
-  taken ? server_->reply(id, 200, request.path == "/diff" ? kText : kJson, *taken)
-        : server_->reply(id, wrong ? 400 : 409, kText, taken.error().message + "\n");
+  taken ? server_->reply(id, 200, request.path == "/diff" ? kAdminText : kAdminJson, *taken)
+        : server_->reply(id, wrong ? 400 : 409, kAdminText, taken.error().message + "\n");
   return true;
-}
-
-void AdminApi::answer(net::ExchangeId id, const net::HttpRequest& request,
-                      const std::function<std::string()>& json,
-                      const std::function<std::string()>& text) {
-  const bool as_text = request.query == "as=text";
-  server_->reply(id, 200, as_text ? kText : kJson, as_text ? text() : json());
 }
 
 // The dashboard's own files have no secrets; they ask for the key.
@@ -135,7 +122,7 @@ bool AdminApi::lets_in(const net::HttpRequest& request) const {
 // Few wrong keys can be tried: each waits, and only so many wait at once.
 void AdminApi::refuse(net::ExchangeId id) {
   if (refused_.size() >= kRefusedMax) {
-    return server_->reply(id, 429, kText, "too many wrong keys\n", {{"Retry-After", "1"}});
+    return server_->reply(id, 429, kAdminText, "too many wrong keys\n", {{"Retry-After", "1"}});
   }
   refused_.emplace_back(loop_.now() + kRefusedAfter, id);
   if (refused_.size() == 1) {
@@ -145,7 +132,7 @@ void AdminApi::refuse(net::ExchangeId id) {
 
 void AdminApi::answer_refused() {
   while (!refused_.empty() && refused_.front().first <= loop_.now()) {
-    server_->reply(refused_.front().second, 401, kText, "this address wants its key\n",
+    server_->reply(refused_.front().second, 401, kAdminText, "this address wants its key\n",
                    {{"WWW-Authenticate", "Bearer"}});
     refused_.pop_front();
   }
@@ -160,17 +147,20 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   } else if (take_order(id, request)) {
     return;
   } else if (request.method != "GET") {
-    const std::vector<std::string_view> methods =
-        request.path == "/diff"      ? std::vector<std::string_view>{"POST"}
-        : takes_orders(request.path) ? std::vector<std::string_view>{"GET", "POST"}
-                                     : std::vector<std::string_view>{"GET"};
-    server_->reply(id, 405, kText, "only GET, and POST /scale, /apply and /diff\n",
+    std::vector<std::string_view> methods;
+    if (request.path != "/diff") {
+      methods.emplace_back("GET");
+    }
+    if (pages_.orders.contains(request.path)) {
+      methods.emplace_back("POST");
+    }
+    server_->reply(id, 405, kAdminText, "only GET, and POST /scale, /apply and /diff\n",
                    {net::allow_header(methods)});
   } else if (const auto file = dashboard_file(request.path)) {
     server_->reply(id, 200, file->content_type, file->text, dashboard_headers());
   } else if (!answer_page(id, request)) {
     server_->reply(
-        id, 404, kText,
+        id, 404, kAdminText,
         "here are: / (the dashboard) /status /nodes /scale /apply /rollout /links /requests "
         "/history /explain /plan /metrics /metrics/all /sd /health /logs?process=NAME; "
         "/status, /nodes, /scale and "
@@ -179,42 +169,24 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
 }
 
 bool AdminApi::answer_page(net::ExchangeId id, const net::HttpRequest& request) {
-  if (request.path == "/status") {
-    answer(id, request, pages_.status_json, pages_.status_text);
-  } else if (request.path == "/nodes" && request.query == "as=yaml") {
-    server_->reply(id, 200, kText, pages_.nodes_yaml());
-  } else if (request.path == "/nodes") {
-    answer(id, request, pages_.nodes_json, pages_.nodes_text);
-  } else if (request.path == "/scale") {
-    answer(id, request, pages_.scale_json, pages_.scale_text);
-  } else if (request.path == "/apply") {
-    server_->reply(id, 200, kJson, pages_.apply_json());
-  } else if (request.path == "/rollout" && pages_.rollout_json) {
-    answer(id, request, pages_.rollout_json, pages_.rollout_text);
-  } else if (request.path == "/links") {
-    server_->reply(id, 200, kJson, pages_.links_json());
-  } else if (request.path == "/requests") {
-    server_->reply(id, 200, kJson, pages_.requests_json());
-  } else if (request.path == "/history") {
-    server_->reply(id, 200, kJson, pages_.history_json());
-  } else if (request.path == "/explain") {
-    const bool as_json = request.query == "as=json";
-    server_->reply(id, 200, as_json ? kJson : kText,
-                   as_json ? pages_.explain_json() : pages_.explain());
+  auto page = pages_.pages.find(std::string(request.path) + '?' + std::string(request.query));
+  if (page == pages_.pages.end()) {
+    page = pages_.pages.find(request.path);
+  }
+  if (page != pages_.pages.end()) {
+    server_->reply(id, 200, page->second.type, page->second.make());
   } else if (request.path == "/logs") {
     answer_log(id, request);
-  } else if (request.path == "/plan") {
-    server_->reply(id, 200, kJson, pages_.plan_json());
   } else if (request.path.starts_with("/metrics")) {
     answer_metrics(id, request);
   } else if (request.path == "/sd") {
     const std::string_view host = request.header("host");
-    server_->reply(id, 200, kJson,
+    server_->reply(id, 200, kAdminJson,
                    pages_.discovery_json(host.empty() ? address() : std::string(host),
                                          guard_.tls != nullptr ? "https" : "http"));
   } else if (request.path == "/health") {
     const bool ready = pages_.ready();
-    server_->reply(id, ready ? 200 : 503, kText, ready ? "ready\n" : "not ready\n");
+    server_->reply(id, ready ? 200 : 503, kAdminText, ready ? "ready\n" : "not ready\n");
   } else {
     return false;
   }

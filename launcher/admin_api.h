@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,40 +26,29 @@ namespace pdjob::launcher {
 
 // The sources of its answers.
 struct AdminPages {
-  std::function<std::string()> status_json;
-  std::function<std::string()> status_text;
-  std::function<std::string()> nodes_json;
-  std::function<std::string()> nodes_text;
-  std::function<std::string()> nodes_yaml;  // placement/assumed_nodes.h
-  std::function<std::string()> plan_json;
-  std::function<std::string()> metrics;
+  struct Page {
+    const char* type;  // kAdminJson or kAdminText.
+    std::function<std::string()> make;
+  };
   // Answers that may come later.
   using TextDone = std::function<void(Result<std::string>)>;
+  // Takes the body. kInvalidArgument, or kUnavailable: it cannot be done now.
+  using Order = std::function<Result<std::string>(std::string_view body)>;
+
+  std::string owner_key;
+  std::map<std::string, Page, std::less<>> pages;    // "/status", "/status?as=text".
+  std::map<std::string, Order, std::less<>> orders;  // "/scale".
+  std::function<bool()> ready;
+  std::function<std::string()> metrics;
   std::function<void(TextDone)> all_metrics;
   std::function<void(std::string_view process, TextDone)> process_metrics;
   std::function<std::string(const std::string& address, const std::string& scheme)> discovery_json;
-  std::function<bool()> ready;
-  std::string owner_key;
   // A piece of a process's log, now or later: the number of its first byte, a line break, and the
   // text. Without `from`: the end of the log.
   std::function<void(const std::string& process, std::optional<uint64_t> from, TextDone)> log;
-  std::function<std::string()> scale_json;
-  std::function<std::string()> scale_text;
-  std::function<std::string()> explain;
-  std::function<std::string()> explain_json;
-  std::function<std::string()> links_json;     // Of the dashboard's watch over workers.
-  std::function<std::string()> requests_json;  // The same over routers.
-  std::function<std::string()> history_json;
-  // Empty unless this is a rollout job.
-  std::function<std::string()> rollout_json;
-  std::function<std::string()> rollout_text;
-  // Takes sizes ("decode=2"). kInvalidArgument, or kUnavailable: it cannot be done now.
-  std::function<Result<std::string>(std::string_view sizes)> scale;
-  // The same for a changed file of the job (job_apply.h).
-  std::function<std::string()> apply_json;
-  std::function<Result<std::string>(std::string_view file)> apply;
-  std::function<Result<std::string>(std::string_view file)> diff;
 };
+inline constexpr const char* kAdminText = "text/plain; charset=utf-8";
+inline constexpr const char* kAdminJson = "application/json";
 
 // An address beyond loopback requires these. The owner's key opens it, too.
 struct AdminGuard {
@@ -89,9 +79,6 @@ class AdminApi final : net::HttpHandler {
   void answer_metrics(net::ExchangeId id, const net::HttpRequest& request);
   // False: there is no such order.
   bool take_order(net::ExchangeId id, const net::HttpRequest& request);
-  // Two forms of one page.
-  void answer(net::ExchangeId id, const net::HttpRequest& request,
-              const std::function<std::string()>& json, const std::function<std::string()>& text);
   // False: there is no such page.
   bool answer_page(net::ExchangeId id, const net::HttpRequest& request);
   void on_request(net::ExchangeId id, net::HttpRequest& request) override;

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include "common/check.h"
@@ -62,17 +60,17 @@ using Clusters = std::vector<std::unique_ptr<Cluster>>;
 
 // "pdjob, pid 4711" or "job night, pid 4711": who listens there.
 std::string owner_of(const JobConfig& config, uint16_t port) {
-  std::string owner = net::port_owner(port);
+  auto owner = net::port_owner(port);
+  if (!owner) {
+    return "another process";
+  }
   for (const std::string& job : JobFolder::running(config.launcher.state_dir)) {
     const auto launcher = JobFolder::find(config.launcher.state_dir, job);
-    const std::string pid = "pid " + std::to_string(launcher ? launcher->pid : 0);
-    if (owner.ends_with(", " + pid)) {
-      owner = "job ";
-      owner.append(job).append(", ").append(pid);
-      return owner;
+    if (launcher && launcher->pid == owner->pid) {
+      owner->name = "job " + job;
     }
   }
-  return owner;
+  return owner->text();
 }
 
 // Agents join the one launcher that listens, so an address in use means that they serve another
@@ -81,12 +79,11 @@ std::string taken_by(const JobConfig& config, const ClusterConfig& cluster) {
   const auto listen = net::parse_http_address(cluster.listen);
   const auto probe = listen && listen->port != 0 ? net::listen_on(listen->host, listen->port)
                                                  : Result<net::Fd>(net::Fd());
-  if (probe || probe.error().message.find(std::strerror(EADDRINUSE)) == std::string::npos) {
+  if (probe || probe.error().code != ErrorCode::kOverloaded) {
     return "";
   }
-  const std::string owner = owner_of(config, listen->port);
   return "the agents of cluster " + cluster.name + " join at " + cluster.listen +
-         ", which is in use by " + (owner.empty() ? "another process" : owner);
+         ", which is in use by " + owner_of(config, listen->port);
 }
 
 // Opens all clusters of agents or none, in the order of their addresses. So of two jobs that want

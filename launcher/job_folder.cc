@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
 #include <fcntl.h>
@@ -29,15 +28,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Error cannot(const std::string& what, const std::string& why) {
-  return {ErrorCode::kUnavailable, "cannot " + what + ": " + why};
-}
-
 // `pdjob status` trusts launcher.json, so other users must not be able to write one.
 Status check_ours(int folder, const std::string& path) {
   struct stat found{};
   if (fstat(folder, &found) != 0) {
-    return cannot("look at " + path, std::strerror(errno));
+    return system_error("cannot look at " + path);
   }
   if (found.st_uid != geteuid() || (found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return Error{ErrorCode::kInvalidArgument,
@@ -57,7 +52,7 @@ Status write_private(const std::string& path, const std::string& text) {
   if (!file.valid() ||
       write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       rename(draft.c_str(), path.c_str()) != 0) {
-    return cannot("write " + path, std::strerror(errno));
+    return system_error("cannot write " + path);
   }
   return ok();
 }
@@ -107,7 +102,7 @@ Status write_ledger(const std::string& folder, const std::string& bytes) {
   if (!file.valid() || !has_room(file.get(), static_cast<off_t>(text.size())) ||
       pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       fdatasync(file.get()) != 0 || !replace(spare_path(folder), ledger_path(folder))) {
-    return cannot("write " + ledger_path(folder), std::strerror(errno));
+    return system_error("cannot write " + ledger_path(folder));
   }
   return ok();
 }
@@ -195,7 +190,7 @@ Result<JobFolder> JobFolder::claim(const JobConfig& config, Instant now) {
   PDJOB_TRY_STATUS(make_private_folder(path));
   net::Fd lock = open_folder(path);
   if (!lock.valid()) {
-    return cannot("open " + path, std::strerror(errno));
+    return system_error("cannot open " + path);
   }
   PDJOB_TRY_STATUS(check_ours(lock.get(), path));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0 &&
@@ -250,7 +245,7 @@ Status JobFolder::take_anew() {
   PDJOB_TRY_STATUS(make_private_folder(path_));
   net::Fd lock = open_folder(path_);
   if (!lock.valid()) {
-    return cannot("open " + path_, std::strerror(errno));
+    return system_error("cannot open " + path_);
   }
   PDJOB_TRY_STATUS(check_ours(lock.get(), path_));
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -282,7 +277,7 @@ void JobFolder::forget_run(uint64_t launcher) const {
 Status JobFolder::save(const Ledger& ledger) const {
   PDJOB_TRY(const Fence fence, Fence::pass(path_, ledger.launcher, getpid()));
   PDJOB_TRY_STATUS(write_ledger(path_, encode(ledger)));
-  return fsync(lock_.get()) == 0 ? ok() : Status(cannot("write " + path_, std::strerror(errno)));
+  return fsync(lock_.get()) == 0 ? ok() : Status(system_error("cannot write " + path_));
 }
 
 Result<Ledger> JobFolder::ledger(const std::string& state_dir, const std::string& job) {
@@ -301,7 +296,7 @@ uint64_t JobFolder::last_launcher() const { return read_lease(path_).value_or(Le
 Status JobFolder::begin_lease(uint64_t launcher, Instant now) const {
   PDJOB_TRY(const Fence fence, Fence::pass(path_, launcher, getpid()));
   PDJOB_TRY_STATUS(fence.renew({launcher, getpid(), milliseconds_of(now)}, Fence::Durable::kYes));
-  return fsync(lock_.get()) == 0 ? ok() : Status(cannot("write " + path_, std::strerror(errno)));
+  return fsync(lock_.get()) == 0 ? ok() : Status(system_error("cannot write " + path_));
 }
 
 Status JobFolder::renew_lease(uint64_t launcher, Instant now) const {

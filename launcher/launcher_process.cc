@@ -126,47 +126,10 @@ class LauncherProcess final : JobRunner::Observer {
 
   Status open() {
     PDJOB_TRY_STATUS(open_control());
-    AdminPages pages{
-        .status_json = [this] { return status_json(view()); },
-        .status_text = [this] { return status_text(view()); },
-        .nodes_json =
-            [this] { return nodes_json(plan_.job, cluster_.nodes(), job(), loop_.now()); },
-        .nodes_text = [this] { return nodes_text(cluster_.nodes(), job(), loop_.now()); },
-        .nodes_yaml = [this] { return assumed_nodes_text(cluster_.nodes()); },
-        .plan_json = [this] { return plan_.to_json(); },
-        .metrics = [this] { return own_metrics(); },
-        .all_metrics =
-            [this](AdminPages::TextDone done) { scrape_.all(own_metrics(), std::move(done)); },
-        .process_metrics = [this](
-                               std::string_view name,
-                               AdminPages::TextDone done) { scrape_.one(name, std::move(done)); },
-        .discovery_json =
-            [this](const std::string& address, const std::string& scheme) {
-              return discovery_json(plan_.job, address, scheme, scraped_processes());
-            },
-        .ready = [this] { return serves(job()); },
-        .owner_key = runner_.owner_key(),
-        .log =
-            [this](const std::string& process, std::optional<uint64_t> from,
-                   AdminPages::TextDone done) {
-              read_log(process, from.value_or(kLogEnd), std::move(done));
-            },
-        .scale_json = [this] { return scaling_.json(); },
-        .scale_text = [this] { return scaling_.text(); },
-        .explain = [this] { return scaling_.explain(); },
-        .explain_json = [this] { return scaling_.explain_json(); },
-        .links_json = [this] { return links_.look(); },
-        .requests_json = [this] { return requests_.look(); },
-        .history_json = [this] { return history_.json(); },
-        .rollout_json = {},
-        .rollout_text = {},
-        .scale = [this](std::string_view sizes) { return scaling_.order(sizes); },
-        .apply_json = [this] { return apply_.json(); },
-        .apply = [this](std::string_view file) { return apply_.order(file); },
-        .diff = [this](std::string_view file) { return apply_.diff(file); }};
+    AdminPages pages = admin_pages();
     if (rollout_) {
-      pages.rollout_json = [this] { return rollout_->json(); };
-      pages.rollout_text = [this] { return rollout_->text(); };
+      pages.pages["/rollout"] = {kAdminJson, [this] { return rollout_->json(); }};
+      pages.pages["/rollout?as=text"] = {kAdminText, [this] { return rollout_->text(); }};
       if (config_.rollout.key_file.empty() && !config_.rollout.open) {
         PDJOB_TRY_STATUS(folder_.publish_control_key(control_key_));
       }
@@ -195,6 +158,46 @@ class LauncherProcess final : JobRunner::Observer {
   }
 
  private:
+  AdminPages admin_pages() {
+    using TextDone = AdminPages::TextDone;
+    return {
+        .owner_key = runner_.owner_key(),
+        .pages =
+            {{"/status", {kAdminJson, [this] { return status_json(view()); }}},
+             {"/status?as=text", {kAdminText, [this] { return status_text(view()); }}},
+             {"/nodes",
+              {kAdminJson,
+               [this] { return nodes_json(plan_.job, cluster_.nodes(), job(), loop_.now()); }}},
+             {"/nodes?as=text",
+              {kAdminText, [this] { return nodes_text(cluster_.nodes(), job(), loop_.now()); }}},
+             {"/nodes?as=yaml",
+              {kAdminText, [this] { return assumed_nodes_text(cluster_.nodes()); }}},
+             {"/plan", {kAdminJson, [this] { return plan_.to_json(); }}},
+             {"/scale", {kAdminJson, [this] { return scaling_.json(); }}},
+             {"/scale?as=text", {kAdminText, [this] { return scaling_.text(); }}},
+             {"/explain", {kAdminText, [this] { return scaling_.explain(); }}},
+             {"/explain?as=json", {kAdminJson, [this] { return scaling_.explain_json(); }}},
+             {"/links", {kAdminJson, [this] { return links_.look(); }}},
+             {"/requests", {kAdminJson, [this] { return requests_.look(); }}},
+             {"/history", {kAdminJson, [this] { return history_.json(); }}},
+             {"/apply", {kAdminJson, [this] { return apply_.json(); }}}},
+        .orders = {{"/scale", [this](std::string_view sizes) { return scaling_.order(sizes); }},
+                   {"/apply", [this](std::string_view file) { return apply_.order(file); }},
+                   {"/diff", [this](std::string_view file) { return apply_.diff(file); }}},
+        .ready = [this] { return serves(job()); },
+        .metrics = [this] { return own_metrics(); },
+        .all_metrics = [this](TextDone done) { scrape_.all(own_metrics(), std::move(done)); },
+        .process_metrics = [this](std::string_view name,
+                                  TextDone done) { scrape_.one(name, std::move(done)); },
+        .discovery_json =
+            [this](const std::string& address, const std::string& scheme) {
+              return discovery_json(plan_.job, address, scheme, scraped_processes());
+            },
+        .log = [this](
+                   const std::string& process, std::optional<uint64_t> from,
+                   TextDone done) { read_log(process, from.value_or(kLogEnd), std::move(done)); }};
+  }
+
   // Once a second, as long as the launcher runs.
   void look_at_load() {
     std::vector<LoadOfWorker> workers;

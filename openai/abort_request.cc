@@ -20,7 +20,7 @@ void read_names(const Fields& fields, const char* name, AbortRequest& request) {
   } else if (const auto list = fields.list(name, limits::kAbortNamesMax)) {
     size_t index = 0;
     for (const simdjson::dom::element element : *list) {
-      read_text(fields.problem(), element_name(name, index++), element, text);
+      read_text(fields.reading(), element_name(name, index++), element, text);
       request.names.insert(text);
     }
   }
@@ -56,19 +56,17 @@ std::string leg_prompt(std::string_view leg, size_t prompt) {
   return std::string(leg) + '/' + std::to_string(prompt);
 }
 
-std::variant<AbortRequest, ApiError> parse_abort(AbortForm form, std::string_view body) {
+Result<AbortRequest, ApiError> parse_abort(AbortForm form, std::string_view body) {
   const bool sglang = form == AbortForm::kSglang;
   AbortRequest request;
-  if (auto problem = read_object(!sglang && body.empty() ? "{}" : body, [&](const Fields& fields) {
-        if (sglang) {
-          fields.boolean("abort_all", request.all);
-        } else {
-          request.all = !fields.find("request_ids");
-        }
-        read_names(fields, sglang ? "rid" : "request_ids", request);
-      })) {
-    return *std::move(problem);
-  }
+  PDJOB_TRY_STATUS(read_object(!sglang && body.empty() ? "{}" : body, [&](const Fields& fields) {
+    if (sglang) {
+      fields.boolean("abort_all", request.all);
+    } else {
+      request.all = !fields.find("request_ids");
+    }
+    read_names(fields, sglang ? "rid" : "request_ids", request);
+  }));
   return request;
 }
 

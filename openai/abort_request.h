@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <variant>
 
+#include "common/result.h"
 #include "openai/openai.h"
 
 namespace pdjob::openai {
@@ -31,7 +31,7 @@ enum class AbortForm {
   kSglang,  // {"rid": NAME or a list of them, "abort_all": BOOL}. An empty name means nothing.
   kVllm,    // {"request_ids": [NAME, ...]}; without the list, or an empty body: all.
 };
-std::variant<AbortRequest, ApiError> parse_abort(AbortForm form, std::string_view body);
+Result<AbortRequest, ApiError> parse_abort(AbortForm form, std::string_view body);
 // The body of SGLang's form.
 std::string abort_request_body(const AbortRequest& request);
 // The body of the answer: SGLang's is empty, vLLM's has the count of requests that were ended.

@@ -60,7 +60,7 @@ void refuse_modalities(const Fields& fields) {
   for (const dom::element modality : *modalities) {
     std::string_view word;
     if (modality.get(word) != simdjson::SUCCESS || word != "text") {
-      return must_be(fields.problem(), "modalities", "[\"text\"]", modality);
+      return must_be(fields.reading(), "modalities", "[\"text\"]", modality);
     }
   }
 }
@@ -183,9 +183,9 @@ void read_resumed(const Fields& fields, ApiRequest& request) {
     const std::string name = element_name(list, request.resumed.size());
     dom::array tokens;
     if (choice.get(tokens) != simdjson::SUCCESS) {
-      return must_be(fields.problem(), fields.param(name), "a list of token ids", choice);
+      return must_be(fields.reading(), fields.param(name), "a list of token ids", choice);
     }
-    read_tokens(fields.problem(), name, tokens, request.resumed.emplace_back());
+    read_tokens(fields.reading(), name, tokens, request.resumed.emplace_back());
   }
   const size_t prompts =
       std::max<size_t>({request.prompts.size(), request.token_prompts.size(), 1});
@@ -211,14 +211,14 @@ std::optional<std::string> text_of_hex(std::string_view hex) {
 }
 
 // Spans of one choice; they must cover its tokens without a gap.
-void read_spans(Problem& problem, const std::string& name, const dom::array& spans, size_t tokens,
+void read_spans(Reading& reading, const std::string& name, const dom::array& spans, size_t tokens,
                 std::vector<WeightSpan>& out) {
   for (const dom::element element : spans) {
     dom::object object;
     if (element.get(object) != simdjson::SUCCESS) {
-      return must_be(problem, name, "a list of objects", element);
+      return must_be(reading, name, "a list of objects", element);
     }
-    const Fields fields(object, name + ".", problem);
+    const Fields fields(object, name + ".", reading);
     WeightSpan& span = out.emplace_back();
     std::string hex;
     fields.text("version", hex);
@@ -229,11 +229,11 @@ void read_spans(Problem& problem, const std::string& name, const dom::array& spa
     const uint64_t before = out.size() == 1 ? 0 : out[out.size() - 2].end;
     if (!version || version->size() > limits::kWeightVersionBytesMax || span.start != before ||
         span.end <= span.start) {
-      return refuse(problem, name, "must be spans one after another");
+      return refuse(reading, name, "must be spans one after another");
     }
   }
   if ((out.empty() ? 0 : out.back().end) != tokens) {
-    refuse(problem, name, "must cover all tokens of its choice");
+    refuse(reading, name, "must cover all tokens of its choice");
   }
 }
 
@@ -249,9 +249,9 @@ void read_resumed_weights(const Fields& fields, ApiRequest& request) {
     const std::string name = element_name(list, index);
     dom::array spans;
     if (choice.get(spans) != simdjson::SUCCESS) {
-      return must_be(fields.problem(), fields.param(name), "a list of spans", choice);
+      return must_be(fields.reading(), fields.param(name), "a list of spans", choice);
     }
-    read_spans(fields.problem(), name, spans, request.resumed[index].size(),
+    read_spans(fields.reading(), name, spans, request.resumed[index].size(),
                request.resumed_weights[index]);
     ++index;
   }
@@ -302,76 +302,13 @@ void read_request(const Fields& fields, ApiRequest& request) {
   read_resumed_weights(fields, request);
 }
 
-// A body with all objects inside which the parser looks for fields. Those of its own are not
-// needed.
-const char* sample_of(ApiKind kind) {
-  switch (kind) {
-    case ApiKind::kChat:
-      return R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"}]},
-        {"role":"assistant","content":[{"type":"refusal","refusal":"a"},
-        {"type":"thinking","thinking":"a"}],"tool_calls":[{"function":{"name":"f"}}]},
-        {"role":"assistant","function_call":{"name":"f"}},{"role":"tool","content":"b"}],
-        "tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{
-        "mode":"auto","tools":[{"function":{"name":"f"}}]}},"stream":true,
-        "chat_template_kwargs":{},"thinking":{"type":"enabled"},"presence_penalty":1,
-        "stream_options":{},"response_format":{"type":"json_schema","json_schema":{"schema":{}}},
-        "structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
-        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
-    case ApiKind::kCompletion:
-      return R"({"prompt":"a","echo":true,"stream":true,"stream_options":{},"presence_penalty":1,
-        "response_format":{"type":"json_schema","json_schema":{"schema":{}}},
-        "structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
-        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
-    case ApiKind::kSglang:
-      return R"({"text":"a","sampling_params":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
-        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
-    case ApiKind::kTokens:
-      return R"({"token_ids":[1],"sampling_params":{"structured_outputs":{}},"stream_options":{},
-        "kv_transfer_params":{},"pdjob_resume":[[1]],
-        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
-    case ApiKind::kEmbedding:
-      return R"({"input":"a"})";
-    case ApiKind::kResponses:
-      return R"({"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},
-        {"type":"function_call","name":"f"},{"type":"function_call_output","output":"b"}],
-        "tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"},
-        "stream":true,"stream_options":{},"text":{"format":{"type":"json_schema","schema":{}}},
-        "reasoning":{},"presence_penalty":1,"structured_outputs":{},"kv_transfer_params":{},"pdjob_resume":[[1]],
-        "pdjob_resume_weights":[[{"version":"61","start":0,"end":1}]]})";
-  }
-  return "{}";
-}
-
-// The sample, and others with the fields that it excludes.
-std::vector<const char*> samples_of(ApiKind kind) {
-  if (kind != ApiKind::kChat) {
-    return {sample_of(kind)};
-  }
-  return {sample_of(kind),
-          R"({"messages":[{"role":"user","content":"a"}],"tools":[{"function":{"name":"f"}}],
-        "tool_choice":{"function":{"name":"f"}},"presence_penalty":1})",
-          R"({"messages":[{"role":"user","content":"a"}],"functions":[{"name":"f"}],
-        "function_call":{"name":"f"},"presence_penalty":1})"};
-}
-
 }  // namespace
 
-std::vector<KnownField> known_fields(ApiKind kind) {
-  std::vector<KnownField> known;
-  for (const char* sample : samples_of(kind)) {
-    ApiRequest request{.kind = kind};
-    read_object(
-        sample, [&request](const Fields& fields) { read_request(fields, request); }, &known);
-  }
-  return known;
-}
-
-std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body) {
+Result<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body,
+                                               std::vector<KnownField>* known) {
   ApiRequest request{.kind = kind};
-  if (auto problem =
-          read_object(body, [&request](const Fields& fields) { read_request(fields, request); })) {
-    return *std::move(problem);
-  }
+  PDJOB_TRY_STATUS(read_object(
+      body, [&request](const Fields& fields) { read_request(fields, request); }, known));
   return request;
 }
 

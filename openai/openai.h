@@ -14,7 +14,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "common/generation.h"
@@ -22,6 +21,8 @@
 #include "common/result.h"
 
 namespace pdjob::openai {
+
+struct KnownField;  // openai_fields.h
 
 // An error as the client sees it: HTTP status and OpenAI's body.
 struct ApiError {
@@ -157,6 +158,7 @@ struct ApiRequest {
 };
 
 // The error names the wrong field.
-std::variant<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body);
+Result<ApiRequest, ApiError> parse_api_request(ApiKind kind, std::string_view body,
+                                               std::vector<KnownField>* known = nullptr);
 
 }  // namespace pdjob::openai

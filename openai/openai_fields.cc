@@ -87,24 +87,24 @@ std::string why_not_json(simdjson::error_code error, std::string_view body) {
 }
 
 // JSON has no largest number, but its reader here has: 1.8e308.
-void refuse_number(Problem& problem, simdjson::error_code error, std::string_view body) {
+void refuse_number(Reading& reading, simdjson::error_code error, std::string_view body) {
   const std::string field = json_large_number(body);
   if (field.empty()) {
-    refuse(problem, "", why_not_json(error, body));
+    refuse(reading, "", why_not_json(error, body));
   } else {
-    refuse(problem, field, "the number is too large");
+    refuse(reading, field, "the number is too large");
   }
 }
 
 }  // namespace
 
-Problem read_object(std::string_view body, const std::function<void(const Fields&)>& read,
-                    std::vector<KnownField>* known) {
-  Problem problem;
-  problem.known = known;
+Result<Done, ApiError> read_object(std::string_view body,
+                                   const std::function<void(const Fields&)>& read,
+                                   std::vector<KnownField>* known) {
+  Reading reading{.known = known};
   if (has_too_many_values(body)) {
-    refuse(problem, "", "has more than " + std::to_string(limits::kJsonValuesMax) + " values");
-    return problem;
+    refuse(reading, "", "has more than " + std::to_string(limits::kJsonValuesMax) + " values");
+    return reading.outcome;
   }
   dom::parser parser(limits::kHttpBodyBytesMax);
   dom::element root;
@@ -121,36 +121,37 @@ Problem read_object(std::string_view body, const std::function<void(const Fields
   }
   dom::object object;
   if (error == simdjson::NUMBER_ERROR) {
-    refuse_number(problem, error, body);
+    refuse_number(reading, error, body);
   } else if (error != simdjson::SUCCESS) {
-    refuse(problem, "", why_not_json(error, body));
+    refuse(reading, "", why_not_json(error, body));
   } else if (root.get(object) != simdjson::SUCCESS) {
-    must_be(problem, "", "a JSON object", root);
+    must_be(reading, "", "a JSON object", root);
   } else {
-    read(Fields(object, "", problem));
+    read(Fields(object, "", reading));
   }
-  return problem;
+  return reading.outcome;
 }
 
-void refuse(Problem& problem, const std::string& param, const std::string& message) {
-  if (!problem) {
-    problem.emplace(invalid_request((param.empty() ? "the body " : param + ": ") + message, param));
+void refuse(Reading& reading, const std::string& param, const std::string& message) {
+  if (reading.outcome) {
+    reading.outcome =
+        invalid_request((param.empty() ? "the body " : param + ": ") + message, param);
   }
 }
 
-void must_be(Problem& problem, const std::string& param, const std::string& allowed,
+void must_be(Reading& reading, const std::string& param, const std::string& allowed,
              const dom::element& value) {
-  refuse(problem, param, "must be " + allowed + ", got " + describe(value));
+  refuse(reading, param, "must be " + allowed + ", got " + describe(value));
 }
 
 // The string is valid UTF-8, except for lone surrogates, which JSON allows and UTF-8 does not.
-void read_text(Problem& problem, const std::string& param, const dom::element& value,
+void read_text(Reading& reading, const std::string& param, const dom::element& value,
                std::string& out) {
   std::string_view text;
   if (value.get(text) != simdjson::SUCCESS) {
-    must_be(problem, param, "a string", value);
+    must_be(reading, param, "a string", value);
   } else if (!simdjson::validate_utf8(text)) {
-    refuse(problem, param, "must be valid Unicode, but has half a surrogate pair");
+    refuse(reading, param, "must be valid Unicode, but has half a surrogate pair");
   } else {
     out = text;
   }
@@ -160,13 +161,13 @@ std::string element_name(const std::string& list, size_t index) {
   return list + "[" + std::to_string(index) + "]";
 }
 
-void read_tokens(Problem& problem, const std::string& param, const dom::array& list,
+void read_tokens(Reading& reading, const std::string& param, const dom::array& list,
                  std::vector<Token>& out) {
   out.reserve(list.size());
   for (const dom::element element : list) {
     const auto token = as_integer(element);
     if (!token || *token < 0 || *token > kTokenMax) {
-      return must_be(problem, element_name(param, out.size()), "a token id", element);
+      return must_be(reading, element_name(param, out.size()), "a token id", element);
     }
     out.push_back(static_cast<Token>(*token));
   }
@@ -201,12 +202,12 @@ bool asks_for_something(const dom::element& value) {
   return value.get(object) != simdjson::SUCCESS || object.size() > 0;
 }
 
-Fields::Fields(const dom::object& object, std::string path, Problem& problem)
-    : path_(std::move(path)), problem_(problem) {
+Fields::Fields(const dom::object& object, std::string path, Reading& reading)
+    : path_(std::move(path)), reading_(reading) {
   if (object.size() <= limits::kJsonFieldsMax) {
     object_ = std::make_shared<const dom::object>(object);
   } else {
-    refuse(problem_, "",
+    refuse(reading_, "",
            "has an object of more than " + std::to_string(limits::kJsonFieldsMax) + " fields");
   }
 }
@@ -235,7 +236,7 @@ std::optional<dom::element> Fields::find(std::string_view name) const {
 
 // Notes each name once, however often it is looked for. "messages[0].role" is "messages[].role".
 KnownField* Fields::note(std::string_view name, std::string allowed) const {
-  if (problem_.known == nullptr) {
+  if (reading_.known == nullptr) {
     return nullptr;
   }
   std::string full;
@@ -246,7 +247,7 @@ KnownField* Fields::note(std::string_view name, std::string allowed) const {
       full += c;
     }
   }
-  auto& known = *problem_.known;
+  auto& known = *reading_.known;
   auto found = std::ranges::find(known, full, &KnownField::name);
   if (found == known.end()) {
     known.push_back({.name = std::move(full)});
@@ -258,7 +259,7 @@ KnownField* Fields::note(std::string_view name, std::string allowed) const {
 
 void Fields::unsupported(std::string_view name, std::string_view why,
                          std::span<const std::string_view> neutral) const {
-  if (problem_.known != nullptr) {
+  if (reading_.known != nullptr) {
     std::string allowed;
     for (const std::string_view value : neutral) {
       allowed.append(value.empty() ? "" : allowed.empty() ? "other than " : " or ").append(value);
@@ -302,7 +303,7 @@ std::optional<dom::array> Fields::list(std::string_view name, size_t elements_ma
   }
   dom::array array;
   if (value->get(array) != simdjson::SUCCESS) {
-    must_be(problem_, param(name), "a list", *value);
+    must_be(reading_, param(name), "a list", *value);
     return std::nullopt;
   }
   if (array.size() > elements_max) {
@@ -321,10 +322,10 @@ std::optional<Fields> Fields::object(std::string_view name) const {
   }
   dom::object inner;
   if (value->get(inner) != simdjson::SUCCESS) {
-    must_be(problem_, param(name), "an object", *value);
+    must_be(reading_, param(name), "an object", *value);
     return std::nullopt;
   }
-  return Fields(inner, param(name) + ".", problem_);
+  return Fields(inner, param(name) + ".", reading_);
 }
 
 std::vector<std::pair<std::string_view, dom::element>> Fields::members() const {
@@ -341,7 +342,7 @@ void Fields::boolean(std::string_view name, bool& out) const {
   note(name, "true or false");
   const auto value = value_of(name);
   if (value && value->get(out) != simdjson::SUCCESS) {
-    must_be(problem_, param(name), "true or false", *value);
+    must_be(reading_, param(name), "true or false", *value);
   }
 }
 
@@ -357,7 +358,7 @@ void Fields::number(std::string_view name, NumberRange range, float& out) const 
   // After rounding, so that a tiny number above zero cannot become zero.
   const auto rounded = in_range ? static_cast<float>(number) : 0.0F;
   if (!in_range || (range.above_min && rounded <= static_cast<float>(range.min))) {
-    return must_be(problem_, param(name), to_string(range), *value);
+    return must_be(reading_, param(name), to_string(range), *value);
   }
   out = rounded;
 }
@@ -365,7 +366,7 @@ void Fields::number(std::string_view name, NumberRange range, float& out) const 
 void Fields::text(std::string_view name, std::string& out) const {
   note(name, "a string");
   if (const auto value = value_of(name)) {
-    read_text(problem_, param(name), *value, out);
+    read_text(reading_, param(name), *value, out);
   }
 }
 
@@ -377,7 +378,7 @@ std::optional<int64_t> Fields::integer_in(std::string_view name, IntegerRange ra
   }
   const auto integer = as_integer(*value);
   if (!integer || *integer < range.min || *integer > range.max) {
-    must_be(problem_, param(name), to_string(range), *value);
+    must_be(reading_, param(name), to_string(range), *value);
     return std::nullopt;
   }
   return integer;

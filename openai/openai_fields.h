@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/generation.h"
+#include "common/result.h"
 #include "openai/openai.h"
 
 namespace simdjson::dom {
@@ -33,21 +34,22 @@ struct KnownField {
   friend bool operator==(const KnownField&, const KnownField&) = default;
 };
 
-// The first error of a request; later ones are dropped. `known` notes the fields that the parser
-// looks for; null: nobody wants them. Value.
-struct Problem : std::optional<ApiError> {
+// `outcome`: the first error of a request; later ones are dropped. `known` notes the fields that
+// the parser looks for; null: nobody wants them. Value.
+struct Reading {
+  Result<Done, ApiError> outcome = ok();
   std::vector<KnownField>* known = nullptr;
 };
 
 // `param` is the wrong field, "messages[3].content"; empty: the whole body.
-void refuse(Problem& problem, const std::string& param, const std::string& message);
+void refuse(Reading& reading, const std::string& param, const std::string& message);
 // Refuses `value`: "must be <allowed>, got <value>".
-void must_be(Problem& problem, const std::string& param, const std::string& allowed,
+void must_be(Reading& reading, const std::string& param, const std::string& allowed,
              const simdjson::dom::element& value);
 
-void read_text(Problem& problem, const std::string& param, const simdjson::dom::element& value,
+void read_text(Reading& reading, const std::string& param, const simdjson::dom::element& value,
                std::string& out);
-void read_tokens(Problem& problem, const std::string& param, const simdjson::dom::array& list,
+void read_tokens(Reading& reading, const std::string& param, const simdjson::dom::array& list,
                  std::vector<Token>& out);
 
 // True if an unsupported field asks for something: its value is not false, "", [] or {}.
@@ -73,12 +75,12 @@ std::string to_string(IntegerRange range);
 std::string to_string(NumberRange range);
 
 // The fields of one JSON object, each read by name into a native value. An absent or null field
-// leaves the value unchanged; a wrong one sets the problem. The parsed document must outlive it.
+// leaves the value unchanged; a wrong one sets the outcome. The parsed document must outlive it.
 // Value.
 class Fields {
  public:
   // `path` precedes a field's name in an error: "", "stream_options.".
-  Fields(const simdjson::dom::object& object, std::string path, Problem& problem);
+  Fields(const simdjson::dom::object& object, std::string path, Reading& reading);
 
   // The last field of that name counts, as in Python. So a field that the router appends takes
   // effect.
@@ -112,9 +114,9 @@ class Fields {
 
   std::string param(std::string_view name) const { return path_ + std::string(name); }
   void wrong(std::string_view name, const std::string& why) const {
-    refuse(problem_, param(name), why);
+    refuse(reading_, param(name), why);
   }
-  Problem& problem() const { return problem_; }
+  Reading& reading() const { return reading_; }
 
  private:
   std::optional<simdjson::dom::element> last(std::string_view name) const;
@@ -123,7 +125,7 @@ class Fields {
   KnownField* note(std::string_view name, std::string allowed) const;
   template <class Range>
   void note_range(std::string_view name, Range range) const {
-    if (problem_.known != nullptr) {  // Otherwise no request pays for the text.
+    if (reading_.known != nullptr) {  // Otherwise no request pays for the text.
       note(name, to_string(range));
     }
   }
@@ -131,18 +133,13 @@ class Fields {
 
   std::shared_ptr<const simdjson::dom::object> object_;  // Null: too large to be read.
   std::string path_;
-  Problem& problem_;
+  Reading& reading_;
 };
 
 // Passes the body's fields to `read`, if it is one JSON object within the limits of requests.
-// Returns the first problem.
-Problem read_object(std::string_view body, const std::function<void(const Fields&)>& read,
-                    std::vector<KnownField>* known = nullptr);
-
-// All fields that the parser of such requests knows, in the order in which it looks for them.
-std::vector<KnownField> known_fields(ApiKind kind);
-// The same of POST /tokenize, if it has no conversation, and of POST /detokenize.
-std::vector<KnownField> known_tokenize_fields();
-std::vector<KnownField> known_detokenize_fields();
+// Returns the first error.
+Result<Done, ApiError> read_object(std::string_view body,
+                                   const std::function<void(const Fields&)>& read,
+                                   std::vector<KnownField>* known = nullptr);
 
 }  // namespace pdjob::openai

@@ -55,17 +55,17 @@ void read_thoughts(const Fields& part, std::string& out) {
 
 void read_part(const Fields& message, const std::string& param, dom::element part,
                const std::string& role, Content& out) {
-  Problem& problem = message.problem();
+  Reading& reading = message.reading();
   dom::object object;
   std::string text;
   if (part.is_string()) {
-    read_text(problem, param, part, text);
+    read_text(reading, param, part, text);
     return out.add(text);
   }
   if (part.get(object) != simdjson::SUCCESS) {
-    return must_be(problem, param, "an object", part);
+    return must_be(reading, param, "an object", part);
   }
-  const Fields fields(object, param + ".", problem);
+  const Fields fields(object, param + ".", reading);
   std::string type;
   fields.text("type", type);
   if (role == "assistant" && (type == "thinking" || type == "reasoning")) {
@@ -76,7 +76,7 @@ void read_part(const Fields& message, const std::string& param, dom::element par
   }
   const std::string_view name = text_member(type);
   if (name.empty()) {
-    return refuse(problem, param, "must be of type \"text\", got " + excerpt(type));
+    return refuse(reading, param, "must be of type \"text\", got " + excerpt(type));
   }
   if (!fields.find(name)) {
     return fields.wrong(name, "is missing");
@@ -97,17 +97,17 @@ Content content_of(const Fields& message, const char* name, const std::string& r
   dom::array parts;
   if (content->get(parts) != simdjson::SUCCESS) {
     if (!content->is_string()) {
-      must_be(message.problem(), message.param(name), "a string or a list of text parts", *content);
+      must_be(message.reading(), message.param(name), "a string or a list of text parts", *content);
     }
     std::string text;
-    read_text(message.problem(), message.param(name), *content, text);
+    read_text(message.reading(), message.param(name), *content, text);
     out.add(text);
     return out;
   }
   size_t index = 0;
   for (const dom::element part : parts) {
     read_part(message, element_name(message.param(name), index++), part, role, out);
-    if (message.problem()) {
+    if (!message.reading().outcome) {
       break;
     }
   }

@@ -58,10 +58,10 @@ void read_objects(const Fields& fields, const char* name, size_t most,
     const std::string param = fields.param(element_name(name, index++));
     dom::object object;
     if (value.get(object) != simdjson::SUCCESS) {
-      return must_be(fields.problem(), param, "an object", value);
+      return must_be(fields.reading(), param, "an object", value);
     }
-    read(Fields(object, param + ".", fields.problem()));
-    if (fields.problem()) {
+    read(Fields(object, param + ".", fields.reading()));
+    if (!fields.reading().outcome) {
       return;
     }
   }
@@ -102,7 +102,7 @@ void read_tool(const std::optional<Fields>& function, ApiRequest& request) {
   request.tools.push_back(std::move(tool));
 }
 
-// The place of the tool that `function` names, or a problem.
+// The place of the tool that `function` names, or an error.
 std::optional<size_t> read_named_tool(const Fields& function, const ApiRequest& request) {
   std::string name;
   function.text("name", name);
@@ -147,7 +147,7 @@ void read_tool_choice(const Fields& fields, FunctionOf function_of, ApiRequest& 
     return;
   }
   if (!choice->is_object()) {
-    return must_be(fields.problem(), "tool_choice",
+    return must_be(fields.reading(), "tool_choice",
                    "\"none\", \"auto\", \"required\", a function or allowed tools", *choice);
   }
   const auto object = fields.object("tool_choice");
@@ -188,7 +188,7 @@ void read_functions(const Fields& fields, ApiRequest& request) {
       return fields.wrong("function_call", "must only be given with functions");
     }
     if (!choice->is_object()) {
-      return must_be(fields.problem(), "function_call", "\"none\", \"auto\" or a function",
+      return must_be(fields.reading(), "function_call", "\"none\", \"auto\" or a function",
                      *choice);
     }
     const auto function = fields.object("function_call");
@@ -201,23 +201,23 @@ void read_functions(const Fields& fields, ApiRequest& request) {
   request.parallel_tool_calls &= !request.legacy_functions;
 }
 
-void read_token_prompt(Problem& problem, const std::string& param, dom::array tokens,
+void read_token_prompt(Reading& reading, const std::string& param, dom::array tokens,
                        ApiRequest& request) {
   if (tokens.size() == 0) {
-    return refuse(problem, param, "must not be empty");
+    return refuse(reading, param, "must not be empty");
   }
-  read_tokens(problem, param, tokens, request.token_prompts.emplace_back());
+  read_tokens(reading, param, tokens, request.token_prompts.emplace_back());
 }
 
 // A prompt list has only texts or only token lists; the first element decides.
-void read_prompt_list(Problem& problem, const char* name, dom::array list, ApiRequest& request) {
+void read_prompt_list(Reading& reading, const char* name, dom::array list, ApiRequest& request) {
   const dom::element first = list.at(0).value_unsafe();
   if (!first.is_string() && !first.is_array()) {
-    return read_token_prompt(problem, name, list, request);
+    return read_token_prompt(reading, name, list, request);
   }
   request.prompts_listed = true;
   if (list.size() > limits::kPromptsMax) {
-    return refuse(problem, name,
+    return refuse(reading, name,
                   "must be at most " + std::to_string(limits::kPromptsMax) + " prompts, got " +
                       std::to_string(list.size()));
   }
@@ -226,13 +226,13 @@ void read_prompt_list(Problem& problem, const char* name, dom::array list, ApiRe
     const std::string param = element_name(name, index++);
     dom::array tokens;
     if (first.is_string()) {
-      read_text(problem, param, prompt, request.prompts.emplace_back());
+      read_text(reading, param, prompt, request.prompts.emplace_back());
     } else if (prompt.get(tokens) == simdjson::SUCCESS) {
-      read_token_prompt(problem, param, tokens, request);
+      read_token_prompt(reading, param, tokens, request);
     } else {
-      must_be(problem, param, "a list of token ids", prompt);
+      must_be(reading, param, "a list of token ids", prompt);
     }
-    if (problem) {
+    if (!reading.outcome) {
       return;
     }
   }
@@ -279,11 +279,11 @@ void read_prompts(const Fields& fields, const char* name, ApiRequest& request) {
   }
   dom::array list;
   if (prompt->is_string()) {
-    read_text(fields.problem(), name, *prompt, request.prompts.emplace_back());
+    read_text(fields.reading(), name, *prompt, request.prompts.emplace_back());
   } else if (prompt->get(list) == simdjson::SUCCESS && list.size() > 0) {
-    read_prompt_list(fields.problem(), name, list, request);
+    read_prompt_list(fields.reading(), name, list, request);
   } else {
-    must_be(fields.problem(), name, "a string, a list of strings, or token ids", *prompt);
+    must_be(fields.reading(), name, "a string, a list of strings, or token ids", *prompt);
   }
 }
 

@@ -23,7 +23,7 @@ void read_tools(const Fields& fields, FunctionOf function_of, ApiRequest& reques
 void read_prompts(const Fields& fields, const char* name, ApiRequest& request);
 
 void read_tool_name(const Fields& function, std::string& out);
-// Passes each object of a list to `read`, until there is a problem.
+// Passes each object of a list to `read`, until one is wrong.
 void read_objects(const Fields& fields, const char* name, size_t most,
                   const std::function<void(const Fields&)>& read);
 

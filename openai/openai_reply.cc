@@ -519,8 +519,8 @@ std::string models_body(std::span<const ModelCard> models) {
   return body;
 }
 
-std::variant<std::string, ApiError> model_body(std::span<const ModelCard> models,
-                                               std::string_view encoded) {
+Result<std::string, ApiError> model_body(std::span<const ModelCard> models,
+                                         std::string_view encoded) {
   const std::string id = percent_decoded(encoded);
   const auto found = std::ranges::find(models, id, &ModelCard::id);
   if (found == models.end()) {

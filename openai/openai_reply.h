@@ -15,10 +15,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "common/generation.h"
+#include "common/result.h"
 #include "openai/openai.h"
 
 namespace pdjob {
@@ -205,8 +205,8 @@ struct ModelCard {
 std::string models_body(std::span<const ModelCard> models);
 inline constexpr std::string_view kModelPath = "/v1/models/";
 // `encoded` is what follows kModelPath: clients percent-encode an id.
-std::variant<std::string, ApiError> model_body(std::span<const ModelCard> models,
-                                               std::string_view encoded);
+Result<std::string, ApiError> model_body(std::span<const ModelCard> models,
+                                         std::string_view encoded);
 
 // Without a charset, some clients read a text of any other type than JSON as ISO-8859-1.
 inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";

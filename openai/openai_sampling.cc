@@ -25,10 +25,10 @@ void read_logit_bias(const Fields& fields, SamplingParams& sampling) {
   if (!value) {
     return;
   }
-  Problem& problem = fields.problem();
+  Reading& reading = fields.reading();
   dom::object object;
   if (value->get(object) != simdjson::SUCCESS) {
-    return must_be(problem, fields.param("logit_bias"), "an object", *value);
+    return must_be(reading, fields.param("logit_bias"), "an object", *value);
   }
   if (object.size() > limits::kLogitBiasMax) {
     return fields.wrong("logit_bias",
@@ -42,7 +42,7 @@ void read_logit_bias(const Fields& fields, SamplingParams& sampling) {
     }
     double number = 0;
     if (bias.get(number) != simdjson::SUCCESS || std::abs(number) > 100) {
-      return must_be(problem, fields.param("logit_bias.") + std::string(key),
+      return must_be(reading, fields.param("logit_bias.") + std::string(key),
                      to_string(NumberRange{-100, 100}), bias);
     }
     biases[token] = static_cast<float>(number);
@@ -72,7 +72,7 @@ void read_draw(const Fields& fields, const DrawNames& names, ApiRequest& request
   fields.boolean("ignore_eos", sampling.ignore_eos);
   read_logit_bias(fields, sampling);
   if (const auto list = fields.list("allowed_token_ids", limits::kAllowedTokensMax)) {
-    read_tokens(fields.problem(), fields.param("allowed_token_ids"), *list,
+    read_tokens(fields.reading(), fields.param("allowed_token_ids"), *list,
                 sampling.allowed_tokens);
   }
 }
@@ -127,7 +127,7 @@ void read_stop(const Fields& fields, StopParams& stop) {
   } else if (const auto list = fields.list("stop", limits::kStopStringsMax)) {
     for (const dom::element text : *list) {
       const std::string param = element_name(fields.param("stop"), stop.strings.size());
-      read_text(fields.problem(), param, text, stop.strings.emplace_back());
+      read_text(fields.reading(), param, text, stop.strings.emplace_back());
     }
   }
   std::erase(stop.strings, "");  // Clients that have no stop string send an empty one.
@@ -139,7 +139,7 @@ void read_stop(const Fields& fields, StopParams& stop) {
     }
   }
   if (const auto list = fields.list("stop_token_ids", limits::kStopTokensMax)) {
-    read_tokens(fields.problem(), fields.param("stop_token_ids"), *list, stop.token_ids);
+    read_tokens(fields.reading(), fields.param("stop_token_ids"), *list, stop.token_ids);
   }
   fields.boolean("skip_special_tokens", stop.skip_special_tokens);
 }

@@ -137,7 +137,7 @@ void read_logprobs(const Fields& fields, SamplingParams& sampling) {
       wanted |= is_text && word == kLogprobs;
       if (!is_text || (word != kLogprobs &&
                        std::ranges::find(kIdleIncludes, word) == std::end(kIdleIncludes))) {
-        return must_be(fields.problem(), "include",
+        return must_be(fields.reading(), "include",
                        "a list of OpenAI's names, such as \"" + std::string(kLogprobs) + "\"",
                        value);
       }

@@ -33,7 +33,7 @@ void read_rids(const Fields& fields, ApiRequest& request) {
   } else if (const auto list = fields.list("rid", limits::kPromptsMax)) {
     for (const dom::element rid : *list) {
       const std::string param = element_name("rid", request.rids.size());
-      read_text(fields.problem(), param, rid, request.rids.emplace_back());
+      read_text(fields.reading(), param, rid, request.rids.emplace_back());
     }
   }
   const size_t prompts = request.prompts.size() + request.token_prompts.size();

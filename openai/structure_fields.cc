@@ -69,8 +69,8 @@ void read_choices_of_text(const Fields& fields, std::string_view name, SamplingP
   std::string grammar = "root ::= ";
   for (const dom::element choice : *list) {
     std::string text;
-    read_text(fields.problem(), fields.param(name), choice, text);
-    if (fields.problem()) {
+    read_text(fields.reading(), fields.param(name), choice, text);
+    if (!fields.reading().outcome) {
       return;
     }
     grammar += grammar.back() == '"' ? " | " : "";
@@ -168,7 +168,7 @@ void read_schema(const Fields& fields, std::string_view name, SamplingParams& sa
   } else if (value->is_object() || value->is_bool()) {
     schema = simdjson::minify(*value);
   } else {
-    return must_be(fields.problem(), fields.param(name), "a JSON schema", *value);
+    return must_be(fields.reading(), fields.param(name), "a JSON schema", *value);
   }
   set_structure(fields, name, sampling, &SamplingParams::json_schema, std::move(schema));
 }

@@ -1,7 +1,5 @@
 #include "openai/tokenize_request.h"
 
-#include <optional>
-
 #include <simdjson.h>
 
 #include "common/json/json_writer.h"
@@ -31,7 +29,7 @@ bool read_tokenize_request(const Fields& fields, TokenizeRequest& request) {
 void read_detokenize_request(const Fields& fields, size_t tokens_max, DetokenizeRequest& request) {
   fields.idle("model");
   if (const auto list = fields.list("tokens", tokens_max)) {
-    read_tokens(fields.problem(), "tokens", *list, request.tokens);
+    read_tokens(fields.reading(), "tokens", *list, request.tokens);
   } else {
     fields.wrong("tokens", "must be a list of token ids");
   }
@@ -40,41 +38,19 @@ void read_detokenize_request(const Fields& fields, size_t tokens_max, Detokenize
 
 }  // namespace
 
-std::vector<KnownField> known_tokenize_fields() {
-  std::vector<KnownField> known;
-  TokenizeRequest request;
-  read_object(
-      R"({"prompt":"a"})",
-      [&request](const Fields& fields) { read_tokenize_request(fields, request); }, &known);
-  return known;
-}
-
-std::vector<KnownField> known_detokenize_fields() {
-  std::vector<KnownField> known;
-  DetokenizeRequest request;
-  read_object(
-      R"({"tokens":[1]})",
-      [&request](const Fields& fields) { read_detokenize_request(fields, 1, request); }, &known);
-  return known;
-}
-
-std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body) {
+Result<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body,
+                                                         std::vector<KnownField>* known) {
   TokenizeRequest request;
   bool is_chat = false;
-  const Problem problem = read_object(
-      body, [&](const Fields& fields) { is_chat = read_tokenize_request(fields, request); });
-  if (problem) {
-    return *problem;
-  }
+  PDJOB_TRY_STATUS(read_object(
+      body, [&](const Fields& fields) { is_chat = read_tokenize_request(fields, request); },
+      known));
   if (is_chat) {
     // The rules of chat apply to a conversation.
-    auto chat = parse_api_request(ApiKind::kChat, body);
-    if (auto* error = std::get_if<ApiError>(&chat)) {
-      return *error;
-    }
-    request.messages = std::move(std::get<ApiRequest>(chat).messages);
-    request.chat_template = std::move(std::get<ApiRequest>(chat).chat_template);
-    request.tools = std::move(std::get<ApiRequest>(chat).tools);
+    PDJOB_TRY(ApiRequest chat, parse_api_request(ApiKind::kChat, body));
+    request.messages = std::move(chat.messages);
+    request.chat_template = std::move(chat.chat_template);
+    request.tools = std::move(chat.tools);
   }
   return request;
 }
@@ -102,14 +78,13 @@ std::string tokenize_body(const std::vector<Token>& tokens, uint32_t context_max
   return text;
 }
 
-std::variant<DetokenizeRequest, ApiError> parse_detokenize_request(std::string_view body,
-                                                                   size_t tokens_max) {
+Result<DetokenizeRequest, ApiError> parse_detokenize_request(std::string_view body,
+                                                             size_t tokens_max,
+                                                             std::vector<KnownField>* known) {
   DetokenizeRequest request;
-  const Problem problem = read_object(
-      body, [&](const Fields& fields) { read_detokenize_request(fields, tokens_max, request); });
-  if (problem) {
-    return *problem;
-  }
+  PDJOB_TRY_STATUS(read_object(
+      body, [&](const Fields& fields) { read_detokenize_request(fields, tokens_max, request); },
+      known));
   return request;
 }
 

@@ -4,10 +4,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "common/generation.h"
+#include "common/result.h"
 #include "openai/openai.h"
 
 namespace pdjob::openai {
@@ -20,7 +20,8 @@ struct TokenizeRequest {
   bool add_special_tokens = true;
   bool return_token_strs = false;
 };
-std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body);
+Result<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body,
+                                                         std::vector<KnownField>* known = nullptr);
 // `token_strs`: the text of each token; empty: they are not asked for.
 std::string tokenize_body(const std::vector<Token>& tokens, uint32_t context_max,
                           std::span<const std::string> token_strs = {});
@@ -29,8 +30,8 @@ struct DetokenizeRequest {
   std::vector<Token> tokens;
   bool skip_special_tokens = false;
 };
-std::variant<DetokenizeRequest, ApiError> parse_detokenize_request(std::string_view body,
-                                                                   size_t tokens_max);
+Result<DetokenizeRequest, ApiError> parse_detokenize_request(
+    std::string_view body, size_t tokens_max, std::vector<KnownField>* known = nullptr);
 std::string detokenize_body(std::string_view text);
 
 }  // namespace pdjob::openai

@@ -389,10 +389,14 @@ void read_lists(const Fields& fields, std::span<const Refused> refused,
 
 // SGLang refuses sampling parameters that it does not know, too.
 void refuse_unknown_params(const Fields& params) {
-  if (params.problem().known != nullptr) {
+  if (params.reading().known != nullptr) {
     return;
   }
-  static const std::vector<KnownField> known = known_fields(ApiKind::kSglang);
+  static const std::vector<KnownField> known = [] {
+    std::vector<KnownField> fields;
+    (void)parse_api_request(ApiKind::kSglang, R"({"text":"a","sampling_params":{}})", &fields);
+    return fields;
+  }();
   for (const auto& [name, value] : params.members()) {
     if (!value.is_null() &&
         std::ranges::find(known, params.param(name), &KnownField::name) == known.end()) {

@@ -341,17 +341,15 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
 void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generates) {
   const BodyForm form = form_of(request.path);
   auto body = RequestBody::scan(request.method == "GET" ? "{}" : std::move(request.body), form);
-  if (const auto* error = std::get_if<openai::ApiError>(&body)) {
-    refuse(id, *error);
+  if (!body) {
+    return refuse(id, body.error());
+  }
+  const RequestId request_id = relay_->next_id();
+  auto sink = clients_->open(id, request_id);
+  if (cache_ && generates && form == BodyForm::kOpenai) {
+    cache_->route(request_id, request, *std::move(body), std::move(sink));
   } else {
-    auto& scanned = std::get<RequestBody>(body);
-    const RequestId request_id = relay_->next_id();
-    auto sink = clients_->open(id, request_id);
-    if (cache_ && generates && form == BodyForm::kOpenai) {
-      cache_->route(request_id, request, std::move(scanned), std::move(sink));
-    } else {
-      relay_->route(request_id, request, std::move(scanned), generates, std::move(sink));
-    }
+    relay_->route(request_id, request, *std::move(body), generates, std::move(sink));
   }
 }
 
@@ -359,11 +357,10 @@ void HttpApi::abort(net::ExchangeId id, const net::HttpRequest& request) {
   const auto form =
       request.path == "/abort_request" ? openai::AbortForm::kSglang : openai::AbortForm::kVllm;
   const auto parsed = openai::parse_abort(form, request.body);
-  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-    return refuse(id, *error);
+  if (!parsed) {
+    return refuse(id, parsed.error());
   }
-  const size_t count =
-      relay_->abort(std::get<openai::AbortRequest>(parsed), relay_->reception().tenant_of(request));
+  const size_t count = relay_->abort(*parsed, relay_->reception().tenant_of(request));
   reply_json(id, 200, openai::abort_answer(form, count));
 }
 
@@ -402,10 +399,10 @@ void HttpApi::reply_models(net::ExchangeId id, const net::HttpRequest& request) 
     return reply_json(id, 200, openai::models_body(cards));
   }
   const auto body = openai::model_body(cards, request.path.substr(openai::kModelPath.size()));
-  if (const auto* error = std::get_if<openai::ApiError>(&body)) {
-    return refuse(id, *error);
+  if (!body) {
+    return refuse(id, body.error());
   }
-  reply_json(id, 200, std::get<std::string>(body));
+  reply_json(id, 200, *body);
 }
 
 void HttpApi::reply_health(net::ExchangeId id) {

@@ -14,8 +14,8 @@ std::string shown(const std::string& id) { return id.substr(0, kIdShownMax); }
 
 }  // namespace
 
-std::variant<ListQuery, openai::ApiError> parse_list_query(std::string_view query,
-                                                           const ListLimits& limits) {
+Result<ListQuery, openai::ApiError> parse_list_query(std::string_view query,
+                                                     const ListLimits& limits) {
   ListQuery parsed{.limit = limits.usual};
   while (!query.empty()) {
     const size_t end = std::min(query.find('&'), query.size());

@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "batch/catalog/shelf.h"
+#include "common/result.h"
 #include "openai/openai.h"
 
 namespace pdjob::batch {
@@ -25,8 +24,8 @@ struct ListLimits {
   size_t max = 100;
 };
 // `query`: of a URL, without '?'. Unknown parameters are ignored.
-std::variant<ListQuery, openai::ApiError> parse_list_query(std::string_view query,
-                                                           const ListLimits& limits);
+Result<ListQuery, openai::ApiError> parse_list_query(std::string_view query,
+                                                     const ListLimits& limits);
 
 struct ListItem {
   std::string id;

@@ -46,7 +46,7 @@ std::optional<int64_t> seconds_of(std::string_view window) {
   return std::nullopt;
 }
 
-std::optional<ApiError> take_metadata(std::string_view value, std::string& metadata) {
+Result<Done, ApiError> take_metadata(std::string_view value, std::string& metadata) {
   std::string text(value);
   const auto wrong = [] {
     return invalid_request(
@@ -68,10 +68,10 @@ std::optional<ApiError> take_metadata(std::string_view value, std::string& metad
     }
   }
   openai::append_compact(metadata, text);
-  return std::nullopt;
+  return ok();
 }
 
-std::optional<ApiError> take_expiry(std::string_view value, std::optional<int64_t>& lifetime) {
+Result<Done, ApiError> take_expiry(std::string_view value, std::optional<int64_t>& lifetime) {
   const std::string text(value);
   const auto fields = openai::JsonObject::scan(text, kExpiryFields);
   const auto wrong = [](const char* name, std::string message) {
@@ -86,12 +86,12 @@ std::optional<ApiError> take_expiry(std::string_view value, std::optional<int64_
     return wrong("seconds", "It must be " + std::to_string(kLifetimeMin) + " to " +
                                 std::to_string(kLifetimeMax) + " seconds");
   }
-  return std::nullopt;
+  return ok();
 }
 
 }  // namespace
 
-std::variant<BatchRequest, ApiError> parse_batch_request(std::string body, Duration window_max) {
+Result<BatchRequest, ApiError> parse_batch_request(std::string body, Duration window_max) {
   body.reserve(body.size() + openai::JsonObject::kSlack);
   const auto fields = openai::JsonObject::scan(body, kFields);
   if (!fields || !openai::is_valid_json(body)) {
@@ -127,14 +127,10 @@ std::variant<BatchRequest, ApiError> parse_batch_request(std::string body, Durat
   }
   request.window_seconds = *window;
   if (const auto value = fields->value("metadata"); given(value)) {
-    if (const auto error = take_metadata(value, request.metadata)) {
-      return *error;
-    }
+    PDJOB_TRY_STATUS(take_metadata(value, request.metadata));
   }
   if (const auto value = fields->value("output_expires_after"); given(value)) {
-    if (const auto error = take_expiry(value, request.output_lifetime)) {
-      return *error;
-    }
+    PDJOB_TRY_STATUS(take_expiry(value, request.output_lifetime));
   }
   return request;
 }

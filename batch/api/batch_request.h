@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 
+#include "common/result.h"
 #include "common/time.h"
 #include "openai/openai.h"
 
@@ -21,7 +21,6 @@ struct BatchRequest {
 };
 
 // `window_max`: the longest completion window.
-std::variant<BatchRequest, openai::ApiError> parse_batch_request(std::string body,
-                                                                 Duration window_max);
+Result<BatchRequest, openai::ApiError> parse_batch_request(std::string body, Duration window_max);
 
 }  // namespace pdjob::batch

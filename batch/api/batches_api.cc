@@ -24,29 +24,29 @@ void BatchesApi::refuse(net::ExchangeId client, const openai::ApiError& error) {
   openai::reply_error(server_, client, error, headers);
 }
 
-std::optional<openai::ApiError> BatchesApi::refusal_of_batch(const std::string& tenant) const {
+Result<Done, openai::ApiError> BatchesApi::may_make_batch(const std::string& tenant) const {
   const auto making = making_.find(tenant);
   size_t alive = making == making_.end() ? 0 : making->second;
   books_.batches().for_each_of(tenant,
                                [&](const BatchRecord& batch) { alive += batch.ended() ? 0 : 1; });
-  return alive < config_.batches_max
-             ? std::nullopt
-             : std::optional(openai::ApiError{
-                   .status = 429,
-                   .type = "rate_limit_error",
-                   .message = std::to_string(config_.batches_max) + " batches have not ended yet",
-                   .code = "batch_limit_exceeded"});
+  if (alive < config_.batches_max) {
+    return ok();
+  }
+  return openai::ApiError{
+      .status = 429,
+      .type = "rate_limit_error",
+      .message = std::to_string(config_.batches_max) + " batches have not ended yet",
+      .code = "batch_limit_exceeded"};
 }
 
 void BatchesApi::create(net::ExchangeId client, const std::string& tenant, std::string body) {
-  const auto parsed = parse_batch_request(std::move(body), config_.window_max);
-  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-    return refuse(client, *error);
+  const auto request = parse_batch_request(std::move(body), config_.window_max);
+  if (!request) {
+    return refuse(client, request.error());
   }
-  const auto& request = std::get<BatchRequest>(parsed);
-  const FileRecord* const input = books_.files().find(request.input_file_id, tenant);
+  const FileRecord* const input = books_.files().find(request->input_file_id, tenant);
   if (input == nullptr) {
-    openai::ApiError error = no_such_file(request.input_file_id);
+    openai::ApiError error = no_such_file(request->input_file_id);
     error.param = "input_file_id";
     return refuse(client, error);
   }
@@ -54,21 +54,21 @@ void BatchesApi::create(net::ExchangeId client, const std::string& tenant, std::
     return refuse(client, openai::invalid_request("Its purpose is not 'batch'", "input_file_id",
                                                   "invalid_value"));
   }
-  if (const auto refusal = refusal_of_batch(tenant)) {
-    return refuse(client, *refusal);
+  if (const auto allowed = may_make_batch(tenant); !allowed) {
+    return refuse(client, allowed.error());
   }
   const int64_t now = loop_.unix_seconds();
   const int64_t keep = std::chrono::duration_cast<std::chrono::seconds>(config_.keep).count();
   const BatchRecord batch{.number = books_.next_number(),
                           .id = books_.new_id("batch_"),
                           .tenant = tenant,
-                          .endpoint = request.endpoint,
-                          .input_file_id = request.input_file_id,
-                          .completion_window = request.completion_window,
-                          .metadata = request.metadata,
-                          .output_lifetime = request.output_lifetime.value_or(keep),
+                          .endpoint = request->endpoint,
+                          .input_file_id = request->input_file_id,
+                          .completion_window = request->completion_window,
+                          .metadata = request->metadata,
+                          .output_lifetime = request->output_lifetime.value_or(keep),
                           .created_at = now,
-                          .expires_at = now + request.window_seconds};
+                          .expires_at = now + request->window_seconds};
   ++making_[tenant];
   books_.run([this, client, batch](FileStore& store) -> Books::Then {
     const Status made = store.make_batch(batch.id, batch.input_file_id);
@@ -104,19 +104,18 @@ void BatchesApi::reply(net::ExchangeId client, const std::string& id) {
 }
 
 void BatchesApi::list(net::ExchangeId client, const std::string& tenant, std::string_view query) {
-  const auto parsed = parse_list_query(query, kListLimits);
-  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-    return refuse(client, *error);
+  const auto wanted = parse_list_query(query, kListLimits);
+  if (!wanted) {
+    return refuse(client, wanted.error());
   }
-  const auto& wanted = std::get<ListQuery>(parsed);
   const BatchRecord* after = nullptr;
-  if (!wanted.after.empty()) {
-    after = books_.batches().find(wanted.after, tenant);
+  if (!wanted->after.empty()) {
+    after = books_.batches().find(wanted->after, tenant);
     if (after == nullptr) {
-      return refuse(client, no_such_batch(wanted.after));
+      return refuse(client, no_such_batch(wanted->after));
     }
   }
-  const auto page = books_.batches().page(tenant, after, wanted.limit, ListOrder::kNewestFirst,
+  const auto page = books_.batches().page(tenant, after, wanted->limit, ListOrder::kNewestFirst,
                                           [](const BatchRecord& /*batch*/) { return true; });
   std::vector<ListItem> items;
   for (const BatchRecord& batch : page.records) {

@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "batch/api/live_batches.h"
 #include "batch/catalog/books.h"
 #include "batch/config/batch_api_config.h"
+#include "common/result.h"
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"
 #include "openai/openai.h"
@@ -30,7 +30,7 @@ class BatchesApi {
 
  private:
   void refuse(net::ExchangeId client, const openai::ApiError& error);
-  std::optional<openai::ApiError> refusal_of_batch(const std::string& tenant) const;
+  Result<Done, openai::ApiError> may_make_batch(const std::string& tenant) const;
   void begin(net::ExchangeId client, const BatchRecord& batch, const Status& made);
   void reply(net::ExchangeId client, const std::string& id);
 

@@ -33,7 +33,7 @@ void FilesApi::refuse(net::ExchangeId client, const openai::ApiError& error) {
 
 // ---- Uploads
 
-std::optional<openai::ApiError> FilesApi::refusal_of_upload(const std::string& tenant) const {
+Result<Done, openai::ApiError> FilesApi::may_upload(const std::string& tenant) const {
   const auto own = std::ranges::count_if(
       uploads_, [&](const auto& upload) { return upload.second.tenant == tenant; });
   // Slow uploads of a few tenants keep no other one out.
@@ -47,7 +47,7 @@ std::optional<openai::ApiError> FilesApi::refusal_of_upload(const std::string& t
         "There are " + std::to_string(config_.files_max) + " files already: delete some", "file",
         "too_many_files");
   }
-  return refusal_of_bytes(tenant);
+  return may_store(tenant);
 }
 
 bool FilesApi::disk_full() const {
@@ -72,15 +72,17 @@ std::set<std::string> FilesApi::full_tenants() const {
   return full;
 }
 
-std::optional<openai::ApiError> FilesApi::refusal_of_bytes(const std::string& tenant) const {
+Result<Done, openai::ApiError> FilesApi::may_store(const std::string& tenant) const {
   if (disk_full_for(tenant)) {
     return openai::invalid_request("Your files and answers have more than " +
                                        std::to_string(config_.tenant_bytes_max) +
                                        " bytes: delete some files",
                                    "file", "storage_limit_exceeded");
   }
-  return disk_full() ? std::optional(overloaded("There is no room for more files now"))
-                     : std::nullopt;
+  if (disk_full()) {
+    return overloaded("There is no room for more files now");
+  }
+  return ok();
 }
 
 void FilesApi::upload(net::ExchangeId client, const std::string& tenant,
@@ -92,8 +94,8 @@ void FilesApi::upload(net::ExchangeId client, const std::string& tenant,
   if (!request.streams) {
     return refuse(client, openai::invalid_request("the form is empty"));
   }
-  if (const auto refusal = refusal_of_upload(tenant)) {
-    return refuse(client, *refusal);
+  if (const auto allowed = may_upload(tenant); !allowed) {
+    return refuse(client, allowed.error());
   }
   Upload& upload = uploads_[client];
   upload.id = books_.new_id("file-");
@@ -112,18 +114,18 @@ void FilesApi::on_body(net::ExchangeId client, std::string_view bytes, net::Body
   if (found == uploads_.end()) {
     return;
   }
-  auto refusal = found->second.form->feed(bytes);
-  if (!refusal) {
-    refusal = refusal_of_bytes(found->second.tenant);
+  auto taken = found->second.form->feed(bytes);
+  if (taken) {
+    taken = may_store(found->second.tenant);
   }
-  if (!refusal && part == net::BodyPart::kLast) {
-    refusal = found->second.form->finish();
-    if (!refusal) {
+  if (taken && part == net::BodyPart::kLast) {
+    taken = found->second.form->finish();
+    if (taken) {
       return finish(client);
     }
   }
-  if (refusal) {
-    refuse_upload(client, *refusal);
+  if (!taken) {
+    refuse_upload(client, taken.error());
   }
 }
 
@@ -210,21 +212,20 @@ void FilesApi::finished(net::ExchangeId client, const FileRecord& file) {
 // ---- Questions
 
 void FilesApi::list(net::ExchangeId client, const std::string& tenant, std::string_view query) {
-  const auto parsed = parse_list_query(query, kFileListLimits);
-  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-    return refuse(client, *error);
+  const auto wanted = parse_list_query(query, kFileListLimits);
+  if (!wanted) {
+    return refuse(client, wanted.error());
   }
-  const auto& wanted = std::get<ListQuery>(parsed);
   const FileRecord* after = nullptr;
-  if (!wanted.after.empty()) {
-    after = books_.files().find(wanted.after, tenant);
+  if (!wanted->after.empty()) {
+    after = books_.files().find(wanted->after, tenant);
     if (after == nullptr) {
-      return refuse(client, no_such_file(wanted.after));
+      return refuse(client, no_such_file(wanted->after));
     }
   }
   const auto page =
-      books_.files().page(tenant, after, wanted.limit, wanted.order, [&](const FileRecord& file) {
-        return wanted.purpose.empty() || file.purpose == wanted.purpose;
+      books_.files().page(tenant, after, wanted->limit, wanted->order, [&](const FileRecord& file) {
+        return wanted->purpose.empty() || file.purpose == wanted->purpose;
       });
   std::vector<ListItem> items;
   for (const FileRecord& file : page.records) {

@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -14,6 +13,7 @@
 #include "batch/api/upload_form.h"
 #include "batch/catalog/books.h"
 #include "batch/config/batch_api_config.h"
+#include "common/result.h"
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"
 
@@ -74,7 +74,7 @@ class FilesApi {
   void refuse(net::ExchangeId client, const openai::ApiError& error);
   void answer(net::ExchangeId client, std::string object);
   void refuse_upload(net::ExchangeId client, const openai::ApiError& error);
-  std::optional<openai::ApiError> refusal_of_upload(const std::string& tenant) const;
+  Result<Done, openai::ApiError> may_upload(const std::string& tenant) const;
   void drop(net::ExchangeId client);
   void write(net::ExchangeId client, std::string_view bytes);
   void written(net::ExchangeId client, size_t bytes, const Status& status);
@@ -84,7 +84,7 @@ class FilesApi {
   void expire();
   void look_at_disk();
   void seen(const std::map<std::string, uint64_t>& batch_bytes, uint64_t free_bytes);
-  std::optional<openai::ApiError> refusal_of_bytes(const std::string& tenant) const;
+  Result<Done, openai::ApiError> may_store(const std::string& tenant) const;
 
   net::Loop& loop_;
   net::HttpServer& server_;

@@ -17,16 +17,16 @@ UploadForm::UploadForm(const std::string& boundary, uint64_t file_bytes_max,
                        std::function<void(std::string_view)> take)
     : parser_(boundary), file_bytes_max_(file_bytes_max), take_(std::move(take)) {}
 
-std::optional<openai::ApiError> UploadForm::feed(std::string_view bytes) {
-  if (const Status fed = parser_.feed(bytes, *this); !fed && !refusal_) {
-    refusal_ = openai::invalid_request(fed.error().message);
+Result<Done, openai::ApiError> UploadForm::feed(std::string_view bytes) {
+  if (const Status fed = parser_.feed(bytes, *this); !fed && outcome_) {
+    outcome_ = openai::invalid_request(fed.error().message);
   }
-  return refusal_;
+  return outcome_;
 }
 
 Status UploadForm::refuse(openai::ApiError error) {
-  refusal_ = std::move(error);
-  return Error{ErrorCode::kInvalidArgument, refusal_->message};
+  outcome_ = std::move(error);
+  return Error{ErrorCode::kInvalidArgument, outcome_.error().message};
 }
 
 Status UploadForm::on_part(const MultipartParser::Part& part) {
@@ -77,7 +77,7 @@ Status UploadForm::on_part_end() {
   return ok();
 }
 
-std::optional<openai::ApiError> UploadForm::finish() {
+Result<Done, openai::ApiError> UploadForm::finish() {
   if (!parser_.done()) {
     return openai::invalid_request("the form is malformed: its closing boundary is missing");
   }
@@ -93,7 +93,7 @@ std::optional<openai::ApiError> UploadForm::finish() {
                                          "purpose", "invalid_value");
   }
   if (anchor_.empty() && seconds_.empty()) {
-    return std::nullopt;
+    return ok();
   }
   lifetime_ = parse_number<int64_t>(seconds_);
   if (anchor_ != "created_at") {
@@ -105,7 +105,7 @@ std::optional<openai::ApiError> UploadForm::finish() {
                                        std::to_string(kLifetimeMax) + " seconds",
                                    "expires_after.seconds", "invalid_value");
   }
-  return std::nullopt;
+  return ok();
 }
 
 }  // namespace pdjob::batch

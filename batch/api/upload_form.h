@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "batch/api/multipart_parser.h"
+#include "common/result.h"
 #include "openai/openai.h"
 
 namespace pdjob::batch {
@@ -25,10 +26,10 @@ class UploadForm final : MultipartParser::Handler {
   UploadForm(const UploadForm&) = delete;
   UploadForm& operator=(const UploadForm&) = delete;
 
-  // Returns the refusal, if the form is wrong. Nothing more may be fed then.
-  std::optional<openai::ApiError> feed(std::string_view bytes);
+  // An error: the form is wrong, and nothing more may be fed.
+  Result<Done, openai::ApiError> feed(std::string_view bytes);
   // After the last byte.
-  std::optional<openai::ApiError> finish();
+  Result<Done, openai::ApiError> finish();
 
   const std::string& filename() const { return filename_; }
   const std::string& purpose() const { return purpose_; }
@@ -44,7 +45,7 @@ class UploadForm final : MultipartParser::Handler {
   MultipartParser parser_;
   const uint64_t file_bytes_max_;
   const std::function<void(std::string_view)> take_;
-  std::optional<openai::ApiError> refusal_;
+  Result<Done, openai::ApiError> outcome_ = ok();
   std::string field_;  // The part's name.
   bool in_file_ = false;
   std::string text_;  // Of a part that is no file.

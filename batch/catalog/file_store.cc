@@ -137,7 +137,7 @@ Result<std::string> FileStore::read(const std::string& id, uint64_t offset, size
   std::string bytes(count, '\0');
   const ssize_t got = pread(fd.get(), bytes.data(), count, static_cast<off_t>(offset));
   if (got < 0) {
-    return Error{ErrorCode::kUnavailable, path + ": " + std::strerror(errno)};
+    return system_error(path);
   }
   bytes.resize(static_cast<size_t>(got));
   return bytes;
@@ -149,7 +149,7 @@ Status FileStore::make_batch(const std::string& batch, const std::string& input)
   PDJOB_TRY_STATUS(make_folder(batch_path(batch)));
   const std::string link_path = batch_path(batch) + "/" + kInput;
   if (link(file_path(input).c_str(), link_path.c_str()) != 0 && errno != EEXIST) {
-    return Error{ErrorCode::kUnavailable, link_path + ": " + std::strerror(errno)};
+    return system_error(link_path);
   }
   return sync_folder(batch_path(batch));
 }

@@ -1,7 +1,6 @@
 #include "batch/input/byte_source.h"
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -34,9 +33,7 @@ class PlainSource final : public ByteSource {
   Result<size_t> read(std::span<char> to) override {
     const ssize_t got = ::read(fd_.get(), to.data(), to.size());
     if (got < 0) {
-      return errno == EINTR ? read(to)
-                            : Error{ErrorCode::kUnavailable,
-                                    "cannot read " + name_ + ": " + std::strerror(errno)};
+      return errno == EINTR ? read(to) : system_error("cannot read " + name_);
     }
     total_ += static_cast<uint64_t>(got);
     hash_.add(std::as_bytes(to.first(static_cast<size_t>(got))));
@@ -130,7 +127,7 @@ Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path, Pa
                       : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat found{};
   if (!fd.valid() || fstat(fd.get(), &found) != 0) {
-    return Error{ErrorCode::kInvalidArgument, "cannot open " + name + ": " + std::strerror(errno)};
+    return system_error("cannot open " + name, ErrorCode::kInvalidArgument);
   }
   if (S_ISDIR(found.st_mode)) {
     return Error{ErrorCode::kInvalidArgument, name + " is a folder: name the files in it"};

@@ -1,7 +1,6 @@
 #include "batch/input/row_files.h"
 
 #include <cerrno>
-#include <cstring>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -35,7 +34,7 @@ Status RowFiles::read(uint32_t file, uint64_t offset, uint64_t length, uint64_t 
     const ssize_t more =
         pread(fd.get(), text.data() + got, length - got, static_cast<off_t>(offset + got));
     if (more < 0 && errno != EINTR) {
-      return Error{ErrorCode::kUnavailable, "cannot read " + path + ": " + std::strerror(errno)};
+      return system_error("cannot read " + path);
     }
     if (more == 0) {
       break;

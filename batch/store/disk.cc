@@ -39,7 +39,9 @@ class RealFile final : public AppendFile {
     }
     return ok();
   }
-  Status sync() override { return fdatasync(fd_.get()) == 0 ? ok() : failed("sync", name_); }
+  Status sync() override {
+    return fdatasync(fd_.get()) == 0 ? ok() : Status(failed("sync", name_));
+  }
 
  private:
   const std::string name_;
@@ -101,7 +103,7 @@ class RealDisk final : public Disk {
       reading_ = net::Fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
       reading_name_ = reading_.valid() ? name : "";
     }
-    return reading_.valid() ? ok() : failed("open", name);
+    return reading_.valid() ? ok() : Status(failed("open", name));
   }
 
   const Readers readers_;
@@ -114,7 +116,7 @@ class RealDisk final : public Disk {
 
 Status sync_folder(const std::string& folder) {
   const net::Fd fd(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return fd.valid() && fsync(fd.get()) == 0 ? ok() : failed("sync", folder);
+  return fd.valid() && fsync(fd.get()) == 0 ? ok() : Status(failed("sync", folder));
 }
 
 std::unique_ptr<Disk> real_disk(Readers readers) { return std::make_unique<RealDisk>(readers); }

@@ -2,13 +2,14 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/files/fd.h"
 
 namespace pdjob {
 namespace {
@@ -23,7 +24,7 @@ Error refused(const std::string& why) { return {ErrorCode::kInvalidArgument, why
 Status check_file(const std::string& path) {
   struct stat found{};
   if (lstat(path.c_str(), &found) != 0) {
-    return errno == ENOENT ? ok() : Status(refused(path + ": " + std::strerror(errno)));
+    return errno == ENOENT ? ok() : Status(system_error(path, ErrorCode::kInvalidArgument));
   }
   if (!S_ISREG(found.st_mode) || found.st_uid != geteuid()) {
     return refused(path + " is a link or belongs to another user: choose a folder of yours");
@@ -37,7 +38,7 @@ Status check_folder_of(const std::string& path) {
   folder = folder.empty() ? fs::path(".") : folder;
   struct stat found{};
   if (stat(folder.c_str(), &found) != 0) {
-    return refused(folder.string() + ": " + std::strerror(errno));
+    return system_error(folder.string(), ErrorCode::kInvalidArgument);
   }
   const bool is_trusted = found.st_uid == geteuid() || found.st_uid == 0;
   if (!is_trusted || (found.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH) {
@@ -61,7 +62,7 @@ Status make_own_folder(const std::string& path) {
   PDJOB_TRY_STATUS(check_folder_of(path));
   struct stat found{};
   if (lstat(path.c_str(), &found) != 0) {
-    return refused(path + ": " + std::strerror(errno));
+    return system_error(path, ErrorCode::kInvalidArgument);
   }
   if (!S_ISDIR(found.st_mode) || found.st_uid != geteuid() ||
       (found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
@@ -75,12 +76,11 @@ Status make_own_folder(const std::string& path) {
 
 Status make_own_file(const std::string& path) {
   PDJOB_TRY_STATUS(check_folder_of(path));
-  const int file =
-      open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  if (file < 0) {
-    return refused("cannot open " + path + ": " + std::strerror(errno));
+  if (!Fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+               S_IRUSR | S_IWUSR))
+           .valid()) {
+    return system_error("cannot open " + path, ErrorCode::kInvalidArgument);
   }
-  close(file);
   for (const char* const suffix : kSuffixes) {
     PDJOB_TRY_STATUS(check_file(path + suffix));
   }

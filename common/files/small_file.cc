@@ -10,30 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/fd.h"
+
 namespace pdjob {
 namespace {
 
 namespace fs = std::filesystem;
 
 Error refuse_file(const std::string& why) { return {ErrorCode::kInvalidArgument, why}; }
-
-class Descriptor {
- public:
-  explicit Descriptor(const std::string& path)
-      : number_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {}
-  ~Descriptor() {
-    if (number_ >= 0) {
-      close(number_);
-    }
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int number() const { return number_; }
-
- private:
-  const int number_;
-};
 
 bool is_credential(const std::string& path) {
   const char* const folder = std::getenv("CREDENTIALS_DIRECTORY");
@@ -50,9 +34,9 @@ bool is_secret(const struct stat& file, const std::string& path) {
 }  // namespace
 
 Result<std::string> read_small_file(const std::string& path, size_t bytes_max, Secrecy secrecy) {
-  const Descriptor file(path);
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat found{};
-  if (file.number() < 0 || fstat(file.number(), &found) != 0) {
+  if (!file.valid() || fstat(file.get(), &found) != 0) {
     return refuse_file(std::strerror(errno));
   }
   if (S_ISDIR(found.st_mode)) {
@@ -67,8 +51,7 @@ Result<std::string> read_small_file(const std::string& path, size_t bytes_max, S
   std::string text(bytes_max, '\0');
   size_t size = 0;
   ssize_t got = 0;
-  while (size < bytes_max &&
-         (got = read(file.number(), text.data() + size, bytes_max - size)) > 0) {
+  while (size < bytes_max && (got = read(file.get(), text.data() + size, bytes_max - size)) > 0) {
     size += static_cast<size_t>(got);
   }
   if (got < 0) {

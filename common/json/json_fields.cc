@@ -62,7 +62,6 @@ void JsonFields::take_integer(const char* key, T& value) {
 
 void JsonFields::take(const char* key, int& value) { take_integer(key, value); }
 void JsonFields::take(const char* key, int64_t& value) { take_integer(key, value); }
-void JsonFields::take(const char* key, uint16_t& value) { take_integer(key, value); }
 
 Status JsonFields::status() const {
   if (state_->wrong.empty()) {

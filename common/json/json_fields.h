@@ -21,7 +21,6 @@ class JsonFields {
   void take(const char* key, std::string& value);
   void take(const char* key, int& value);
   void take(const char* key, int64_t& value);
-  void take(const char* key, uint16_t& value);
 
   // kInvalidArgument names the first error.
   Status status() const;

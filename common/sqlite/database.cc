@@ -88,7 +88,6 @@ void Statement::reset() {
 }
 
 int64_t Statement::number(int column) const { return sqlite3_column_int64(handle_, column); }
-double Statement::real(int column) const { return sqlite3_column_double(handle_, column); }
 bool Statement::is_null(int column) const {
   return sqlite3_column_type(handle_, column) == SQLITE_NULL;
 }

@@ -38,7 +38,6 @@ class Statement {
   void reset();
 
   int64_t number(int column) const;
-  double real(int column) const;
   std::string text(int column) const;
   bool is_null(int column) const;
 

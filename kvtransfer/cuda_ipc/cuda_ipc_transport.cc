@@ -93,8 +93,7 @@ class CudaIpcRowReceiver final : public RowReceiver {
 
 }  // namespace
 
-Result<std::shared_ptr<GpuMemory>> GpuMappings::map(const UniqueFd& shared, uint64_t id,
-                                                    uint64_t bytes) {
+Result<std::shared_ptr<GpuMemory>> GpuMappings::map(const Fd& shared, uint64_t id, uint64_t bytes) {
   const auto known =
       std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.id == id; });
   if (known != entries_.end() && known->memory->bytes() >= bytes) {
@@ -112,8 +111,7 @@ Result<std::shared_ptr<GpuMemory>> GpuMappings::map(const UniqueFd& shared, uint
   return entries_.front().memory;
 }
 
-Result<std::unique_ptr<RowSender>> CudaIpcTransport::open_sender(const Grant& grant,
-                                                                 UniqueFd shared) {
+Result<std::unique_ptr<RowSender>> CudaIpcTransport::open_sender(const Grant& grant, Fd shared) {
   if (!shared.valid()) {
     return Error{ErrorCode::kInvalidArgument, "a grant came without its memory"};
   }

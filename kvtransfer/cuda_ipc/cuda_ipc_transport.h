@@ -20,7 +20,7 @@ class GpuMappings {
   explicit GpuMappings(Gpu& gpu) : gpu_(gpu) {}
 
   // kInvalidArgument: `shared` is not that much memory of a GPU that we can reach.
-  Result<std::shared_ptr<GpuMemory>> map(const UniqueFd& shared, uint64_t id, uint64_t bytes);
+  Result<std::shared_ptr<GpuMemory>> map(const Fd& shared, uint64_t id, uint64_t bytes);
 
  private:
   struct Entry {
@@ -44,7 +44,7 @@ class CudaIpcTransport final : public Transport {
             .range_bytes = limits::kGpuRangeBytes,
             .sums_rows = true};
   }
-  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, Fd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
 
  private:

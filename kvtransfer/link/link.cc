@@ -283,7 +283,7 @@ void Link::payload_came(size_t bytes) {
   if (commit_in_) {
     if (payload_in_left_ == 0) {
       const Commit commit = *std::exchange(commit_in_, std::nullopt);
-      handler_.on_message(*this, commit, UniqueFd(), std::exchange(tail_in_, {}));
+      handler_.on_message(*this, commit, Fd(), std::exchange(tail_in_, {}));
     }
   } else if (sink_ != nullptr) {
     sink_->filled(bytes);
@@ -343,7 +343,7 @@ void Link::dispatch(LinkMessage message) {
   if (const auto* commit = std::get_if<Commit>(&message); commit && commit->tail_bytes > 0) {
     return begin_commit(*commit);
   }
-  UniqueFd shared;
+  Fd shared;
   if (std::holds_alternative<Grant>(message) && !shared_in_.empty()) {
     shared = std::move(shared_in_.front());
     shared_in_.pop_front();
@@ -380,7 +380,7 @@ void Link::drop_sink(PayloadSink& sink) {
 
 // --- out
 
-void Link::send(LinkMessage message, UniqueFd shared, std::vector<std::byte> tail) {
+void Link::send(LinkMessage message, Fd shared, std::vector<std::byte> tail) {
   if (!alive() || state_ == State::kDraining) {
     return;
   }
@@ -411,7 +411,7 @@ size_t Link::write_payload(std::span<const iovec> pieces) {
   if (!flush(LinkSocket::Then::kMore)) {  // ROWS and its rows are one write to the receiver.
     return 0;
   }
-  const ssize_t written = socket_->write(pieces, UniqueFd(), LinkSocket::Then::kNothing);
+  const ssize_t written = socket_->write(pieces, Fd(), LinkSocket::Then::kNothing);
   if (written < 0) {
     write_failed();
     return 0;
@@ -488,7 +488,7 @@ bool Link::flush(LinkSocket::Then then) {
       write_failed();
       return false;
     }
-    item.shared = UniqueFd();
+    item.shared = Fd();
     item.written += static_cast<size_t>(written);
     if (item.written == item.bytes.size() + item.tail.size()) {
       out_bytes_ -= item.bytes.size();

@@ -14,13 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "common/files/fd.h"
 #include "common/result.h"
 #include "kvtransfer/link/link_handshake.h"
 #include "kvtransfer/link/link_id.h"
 #include "kvtransfer/link/link_message.h"
 #include "kvtransfer/link/link_socket.h"
 #include "kvtransfer/link/transport.h"
-#include "kvtransfer/rows/unique_fd.h"
 #include "net/loop/event_loop.h"
 
 namespace pdjob::kvtransfer {
@@ -33,7 +33,7 @@ class LinkHandler {
   // The handshake is complete. An acceptor's error goes to the initiator instead of WELCOME.
   virtual Status on_opened(Link& link) = 0;
   // `shared` is the descriptor that came with a Grant; `tail` is the bytes that followed a Commit.
-  virtual void on_message(Link& link, LinkMessage message, UniqueFd shared,
+  virtual void on_message(Link& link, LinkMessage message, Fd shared,
                           std::vector<std::byte> tail) = 0;
   // The next three calls come to an initiator only.
   //
@@ -98,8 +98,8 @@ class Link final : public LinkStream, private net::FdHandler {
   };
   std::optional<Unfinished> unfinished_payload() const;
 
-  void send(LinkMessage message) override { send(std::move(message), UniqueFd(), {}); }
-  void send(LinkMessage message, UniqueFd shared, std::vector<std::byte> tail);
+  void send(LinkMessage message) override { send(std::move(message), Fd(), {}); }
+  void send(LinkMessage message, Fd shared, std::vector<std::byte> tail);
   // Only work may call these two.
   void begin_payload(uint64_t bytes) override;
   size_t write_payload(std::span<const iovec> pieces) override;
@@ -124,7 +124,7 @@ class Link final : public LinkStream, private net::FdHandler {
   struct Outgoing {
     std::string bytes;
     std::vector<std::byte> tail;
-    UniqueFd shared;
+    Fd shared;
     size_t written = 0;
   };
 
@@ -173,7 +173,7 @@ class Link final : public LinkStream, private net::FdHandler {
   std::vector<std::byte> input_;
   size_t input_begin_ = 0;
   size_t input_end_ = 0;
-  std::deque<UniqueFd> shared_in_;
+  std::deque<Fd> shared_in_;
   uint64_t payloads_in_ = 0;
   uint64_t payload_in_left_ = 0;  // Bytes left of `rows_in_` or of the tail of `commit_in_`.
   Rows rows_in_;

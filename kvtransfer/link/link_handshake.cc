@@ -29,7 +29,7 @@ Error mismatch(const std::string& name, const std::string* ours, const std::stri
 
 }  // namespace
 
-std::optional<Error> compare(const Fingerprint& ours, const Fingerprint& theirs) {
+Status compare(const Fingerprint& ours, const Fingerprint& theirs) {
   for (const auto& [name, value] : ours) {
     const std::string* other = find(theirs, name);
     if (other == nullptr ? name != kCpuField : *other != value) {
@@ -41,7 +41,7 @@ std::optional<Error> compare(const Fingerprint& ours, const Fingerprint& theirs)
       return mismatch(name, nullptr, &value);
     }
   }
-  return std::nullopt;
+  return ok();
 }
 
 LinkHandshake::LinkHandshake(const LinkIdentity& self, Hello hello)
@@ -124,9 +124,9 @@ LinkHandshake::Outcome LinkHandshake::on_prove(const Prove& prove,
                                                 hello_.engine_id + "' of this job"},
                   replies);
   }
-  if (const std::optional<Error> difference = compare(self_.fingerprint, prove.fingerprint)) {
+  if (const Status same = compare(self_.fingerprint, prove.fingerprint); !same) {
     differs_ = true;
-    return refuse(*difference, replies);
+    return refuse(same.error(), replies);
   }
   replies.push_back(Welcome{});
   return Outcome::kReady;

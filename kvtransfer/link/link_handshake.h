@@ -13,7 +13,6 @@
 // proof. Pure.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,8 +30,8 @@ struct LinkIdentity {
   Fingerprint fingerprint;
 };
 
-// Returns an error for the first field that differs, with both values.
-std::optional<Error> compare(const Fingerprint& ours, const Fingerprint& theirs);
+// Fails with the first field that differs, with both values.
+Status compare(const Fingerprint& ours, const Fingerprint& theirs);
 
 class LinkHandshake {
  public:

@@ -10,8 +10,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "common/files/fd.h"
 #include "common/result.h"
-#include "kvtransfer/rows/unique_fd.h"
 #include "net/loop/event_loop.h"
 
 namespace pdjob::kvtransfer {
@@ -52,11 +52,11 @@ class LinkSocket {
 
   // Returns the bytes read; 0: closed by the peer; -1 with errno, as recvmsg() does. Appends
   // received descriptors to `shared`.
-  virtual ssize_t read(std::span<iovec> pieces, std::deque<UniqueFd>& shared) = 0;
+  virtual ssize_t read(std::span<iovec> pieces, std::deque<Fd>& shared) = 0;
   // Returns the bytes taken, or -1 with errno, as sendmsg() does. A valid `shared` goes along;
   // plain sockets only. kMore: the next write may leave with this one.
   enum class Then { kNothing, kMore };
-  virtual ssize_t write(std::span<const iovec> pieces, const UniqueFd& shared, Then then) = 0;
+  virtual ssize_t write(std::span<const iovec> pieces, const Fd& shared, Then then) = 0;
   // True: nothing that write() took waits here. False: errno as above.
   virtual bool flush() = 0;
   // Explains the errno of the last call.

@@ -18,12 +18,12 @@ constexpr uint32_t kExiting = 0x4;
 
 }  // namespace
 
-Result<PeerProcess> PeerProcess::of(const UniqueFd& socket) {
+Result<PeerProcess> PeerProcess::of(const Fd& socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0) {
     // Not <sys/pidfd.h>: glibc 2.36's header does not work in C++.
-    UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+    Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
     if (pidfd.valid()) {
       return PeerProcess(peer.pid, std::move(pidfd));
     }

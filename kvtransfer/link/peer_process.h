@@ -8,8 +8,8 @@
 
 #include <sys/types.h>
 
+#include "common/files/fd.h"
 #include "common/result.h"
-#include "kvtransfer/rows/unique_fd.h"
 
 namespace pdjob::kvtransfer {
 
@@ -17,16 +17,16 @@ class PeerProcess {
  public:
   PeerProcess() = default;  // None.
   // kUnsupported: it cannot be seen from here, as across containers.
-  static Result<PeerProcess> of(const UniqueFd& socket);
+  static Result<PeerProcess> of(const Fd& socket);
 
   // True: its end has begun, and it is not gone yet.
   bool is_dying() const;
 
  private:
-  PeerProcess(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
+  PeerProcess(pid_t pid, Fd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
 
   pid_t pid_ = 0;
-  UniqueFd pidfd_;
+  Fd pidfd_;
 };
 
 }  // namespace pdjob::kvtransfer

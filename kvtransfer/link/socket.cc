@@ -29,10 +29,6 @@ struct Address {
   const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-Error failed(const std::string& what) {
-  return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
-}
-
 Result<Address> tcp_address(const std::string& host, uint16_t port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -63,11 +59,11 @@ Result<Address> unix_address(const std::string& name) {
 }
 
 // `call` is getsockname or getpeername.
-Result<Address> address_by(int (*call)(int, sockaddr*, socklen_t*), const UniqueFd& socket) {
+Result<Address> address_by(int (*call)(int, sockaddr*, socklen_t*), const Fd& socket) {
   Address address;
   address.size = sizeof address.storage;
   if (call(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
-    return failed("cannot ask a socket for its address");
+    return system_error("cannot ask a socket for its address");
   }
   return address;
 }
@@ -79,7 +75,7 @@ uint16_t& port_of(Address& address) {
 }
 
 // True if both ends have the same address, so packets never leave the machine.
-bool stays_on_machine(const UniqueFd& socket) {
+bool stays_on_machine(const Fd& socket) {
   Result<Address> ours = address_by(::getsockname, socket);
   Result<Address> peers = address_by(::getpeername, socket);
   if (!ours || !peers) {
@@ -89,23 +85,23 @@ bool stays_on_machine(const UniqueFd& socket) {
   return ours->size == peers->size && std::memcmp(&ours->storage, &peers->storage, ours->size) == 0;
 }
 
-Result<UniqueFd> listen_at(const Address& address, const std::string& told) {
-  UniqueFd listener(::socket(address.storage.ss_family, kSocketType, 0));
+Result<Fd> listen_at(const Address& address, const std::string& told) {
+  Fd listener(::socket(address.storage.ss_family, kSocketType, 0));
   const int on = 1;
   if (!listener.valid() ||
       ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       ::bind(listener.get(), address.raw(), address.size) != 0 ||
       ::listen(listener.get(), kBacklog) != 0) {
-    return failed("cannot listen on " + told);
+    return system_error("cannot listen on " + told);
   }
   return listener;
 }
 
-Result<UniqueFd> connect_to(const Address& address, const std::string& told) {
-  UniqueFd socket(::socket(address.storage.ss_family, kSocketType, 0));
+Result<Fd> connect_to(const Address& address, const std::string& told) {
+  Fd socket(::socket(address.storage.ss_family, kSocketType, 0));
   if (!socket.valid() ||
       (::connect(socket.get(), address.raw(), address.size) != 0 && errno != EINPROGRESS)) {
-    return failed("cannot connect to " + told);
+    return system_error("cannot connect to " + told);
   }
   return socket;
 }
@@ -133,34 +129,34 @@ bool is_loopback(const Address& address) {
 
 }  // namespace
 
-Result<UniqueFd> listen_tcp(const std::string& host, uint16_t port) {
+Result<Fd> listen_tcp(const std::string& host, uint16_t port) {
   PDJOB_TRY(const Address address, tcp_address(host, port));
   return listen_at(address, address_text(host, port));
 }
 
-Result<UniqueFd> listen_unix(const std::string& name) {
+Result<Fd> listen_unix(const std::string& name) {
   PDJOB_TRY(const Address address, unix_address(name));
   return listen_at(address, name);
 }
 
-Result<uint16_t> bound_port(const UniqueFd& socket) {
+Result<uint16_t> bound_port(const Fd& socket) {
   PDJOB_TRY(Address address, address_by(::getsockname, socket));
   return ntohs(port_of(address));
 }
 
-Result<UniqueFd> connect_tcp(const std::string& host, uint16_t port) {
+Result<Fd> connect_tcp(const std::string& host, uint16_t port) {
   PDJOB_TRY(const Address address, tcp_address(host, port));
-  PDJOB_TRY(UniqueFd socket, connect_to(address, address_text(host, port)));
+  PDJOB_TRY(Fd socket, connect_to(address, address_text(host, port)));
   tune_tcp(socket);
   return socket;
 }
 
-Result<UniqueFd> connect_unix(const std::string& name) {
+Result<Fd> connect_unix(const std::string& name) {
   PDJOB_TRY(const Address address, unix_address(name));
   return connect_to(address, name);
 }
 
-Status connect_error(const UniqueFd& socket) {
+Status connect_error(const Fd& socket) {
   int error = 0;
   socklen_t size = sizeof error;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
@@ -172,16 +168,16 @@ Status connect_error(const UniqueFd& socket) {
   return ok();
 }
 
-UniqueFd accept_next(const UniqueFd& listener) {
-  return UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+Fd accept_next(const Fd& listener) {
+  return Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
-bool peer_is_loopback(const UniqueFd& socket) {
+bool peer_is_loopback(const Fd& socket) {
   const Result<Address> peer = address_by(::getpeername, socket);
   return peer && (peer->storage.ss_family == AF_UNIX || is_loopback(*peer));
 }
 
-bool stays_here(const UniqueFd& socket, const std::string& peer) {
+bool stays_here(const Fd& socket, const std::string& peer) {
   const Result<Address> own = address_by(::getsockname, socket);
   const Result<Address> other =
       peer.empty() ? address_by(::getpeername, socket) : tcp_address(peer, 0);
@@ -189,12 +185,12 @@ bool stays_here(const UniqueFd& socket, const std::string& peer) {
          (ip_of(*own) == ip_of(*other) || (is_loopback(*own) && is_loopback(*other)));
 }
 
-bool peer_has_closed(const UniqueFd& socket) {
+bool peer_has_closed(const Fd& socket) {
   pollfd state{.fd = socket.get(), .events = 0, .revents = 0};
   return ::poll(&state, 1, 0) == 1 && (state.revents & POLLHUP) != 0;
 }
 
-bool peer_has_our_uid(const UniqueFd& socket) {
+bool peer_has_our_uid(const Fd& socket) {
   int domain = 0;
   socklen_t size = sizeof domain;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) {
@@ -209,7 +205,7 @@ bool peer_has_our_uid(const UniqueFd& socket) {
          peer.uid == ::geteuid();
 }
 
-void tune_tcp(const UniqueFd& socket) {
+void tune_tcp(const Fd& socket) {
   const auto set = [&](int level, int option, int value) {
     ::setsockopt(socket.get(), level, option, &value, sizeof value);
   };

@@ -138,8 +138,7 @@ class StagedRowReceiver final : public RowReceiver, public PayloadSink {
 
 }  // namespace
 
-Result<std::unique_ptr<RowSender>> StagedTransport::open_sender(const Grant& grant,
-                                                                UniqueFd shared) {
+Result<std::unique_ptr<RowSender>> StagedTransport::open_sender(const Grant& grant, Fd shared) {
   PDJOB_TRY(std::unique_ptr<RowSender> sender, transport_->open_sender(grant, std::move(shared)));
   return std::unique_ptr<RowSender>(std::make_unique<StagedRowSender>(gpu_, std::move(sender)));
 }

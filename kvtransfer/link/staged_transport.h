@@ -20,7 +20,7 @@ class StagedTransport final : public Transport {
       : transport_(std::move(transport)), stream_(stream), gpu_(gpu) {}
 
   TransportCapabilities capabilities() const override { return transport_->capabilities(); }
-  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, Fd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
   bool on_message(const LinkMessage& message) override { return transport_->on_message(message); }
 

@@ -73,7 +73,7 @@ void StreamSocket::turn_away() {
   }
 }
 
-ssize_t StreamSocket::read(std::span<iovec> pieces, std::deque<UniqueFd>& shared) {
+ssize_t StreamSocket::read(std::span<iovec> pieces, std::deque<Fd>& shared) {
   if (tls_) {
     return tls_->read(pieces);
   }
@@ -106,7 +106,7 @@ ssize_t StreamSocket::read(std::span<iovec> pieces, std::deque<UniqueFd>& shared
   return received;
 }
 
-ssize_t StreamSocket::write(std::span<const iovec> pieces, const UniqueFd& shared, Then then) {
+ssize_t StreamSocket::write(std::span<const iovec> pieces, const Fd& shared, Then then) {
   if (tls_) {
     PDJOB_CHECK(!shared.valid());
     return tls_->write(pieces);

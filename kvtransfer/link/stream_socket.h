@@ -12,7 +12,7 @@ namespace pdjob::kvtransfer {
 class StreamSocket final : public LinkSocket {
  public:
   struct Options {
-    UniqueFd socket;  // Connecting or connected.
+    Fd socket;  // Connecting or connected.
     TlsSide side = TlsSide::kInitiator;
     const TlsContext* tls = nullptr;  // Outlives this socket. Null: not encrypted.
     bool loopback_only = false;       // Peers must be on this machine.
@@ -33,14 +33,14 @@ class StreamSocket final : public LinkSocket {
   std::optional<Greeting> greeting() const override;
   void turn_away() override;
   std::string channel() const override { return tls_ ? tls_->channel() : std::string(); }
-  ssize_t read(std::span<iovec> pieces, std::deque<UniqueFd>& shared) override;
-  ssize_t write(std::span<const iovec> pieces, const UniqueFd& shared, Then then) override;
+  ssize_t read(std::span<iovec> pieces, std::deque<Fd>& shared) override;
+  ssize_t write(std::span<const iovec> pieces, const Fd& shared, Then then) override;
   bool flush() override { return !tls_ || tls_->flush(); }
   Error error() const override;
 
  private:
   net::EventLoop& loop_;
-  const UniqueFd socket_;
+  const Fd socket_;
   const bool loopback_only_;
   PeerProcess peer_;
   std::unique_ptr<TlsStream> tls_;

@@ -15,13 +15,13 @@
 
 #include <sys/uio.h>
 
+#include "common/files/fd.h"
 #include "common/limits.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "kvtransfer/link/endpoint_address.h"
 #include "kvtransfer/link/link_message.h"
 #include "kvtransfer/rows/row_cursor.h"
-#include "kvtransfer/rows/unique_fd.h"
 
 namespace pdjob {
 class Gpu;
@@ -125,7 +125,7 @@ class Transport {
   virtual TransportCapabilities capabilities() const = 0;
   // `shared` is the descriptor that came with the grant, if any. kInvalidArgument or kUnsupported:
   // the grant cannot be served.
-  virtual Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) = 0;
+  virtual Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, Fd shared) = 0;
   virtual std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) = 0;
   // Takes a message between the two transports of a link. False: not a message of this transport.
   virtual bool on_message(const LinkMessage& /*message*/) { return false; }

@@ -8,12 +8,6 @@
 
 namespace pdjob::kvtransfer {
 
-const char* name_of(NcclLink::State state) {
-  static constexpr const char* kNames[] = {"idle",     "init",     "ready",
-                                           "draining", "aborting", "closed"};
-  return kNames[static_cast<size_t>(state)];
-}
-
 void NcclLink::step(const Event& event, Instant now, Effects& effects) {
   std::visit([&](const auto& what) { on(what, now, effects); }, event);
 }

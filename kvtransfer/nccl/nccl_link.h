@@ -224,6 +224,4 @@ class NcclLink {
   std::vector<TransferId> ended_;  // Ended transfers whose rows are not released yet.
 };
 
-const char* name_of(NcclLink::State state);
-
 }  // namespace pdjob::kvtransfer

@@ -279,8 +279,7 @@ NcclTransport::NcclTransport(LinkStream& stream, NcclLinks& links, Gpu* gpu, Ncc
 
 NcclTransport::~NcclTransport() { links_.remove(key_); }
 
-Result<std::unique_ptr<RowSender>> NcclTransport::open_sender(const Grant& grant,
-                                                              UniqueFd /*shared*/) {
+Result<std::unique_ptr<RowSender>> NcclTransport::open_sender(const Grant& grant, Fd /*shared*/) {
   ++senders_;
   return std::unique_ptr<RowSender>(std::make_unique<NcclRowSender>(*this, grant.id));
 }

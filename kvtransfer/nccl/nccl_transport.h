@@ -29,7 +29,7 @@ class NcclTransport final : public Transport, private NcclLinkUser {
   TransportCapabilities capabilities() const override {
     return {.name = "nccl", .sums_rows = true, .writes_late = true};
   }
-  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, Fd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
   bool on_message(const LinkMessage& message) override;
   void when_released(TransferId id, const std::function<void()>& then) override {

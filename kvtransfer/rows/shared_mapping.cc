@@ -1,8 +1,6 @@
 #include "kvtransfer/rows/shared_mapping.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include <fcntl.h>
@@ -46,7 +44,7 @@ uint64_t SharedMapping::touch(uint64_t offset, uint64_t bytes) {
 
 SharedMapping::~SharedMapping() { ::munmap(base_, bytes_); }
 
-Result<std::shared_ptr<SharedMapping>> MappingCache::map(const UniqueFd& memfd, uint64_t bytes) {
+Result<std::shared_ptr<SharedMapping>> MappingCache::map(const Fd& memfd, uint64_t bytes) {
   const int seals = ::fcntl(memfd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return Error{ErrorCode::kUnsupported, "granted memory is not a memfd sealed against shrinking"};
@@ -68,8 +66,7 @@ Result<std::shared_ptr<SharedMapping>> MappingCache::map(const UniqueFd& memfd, 
   }
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
   if (base == MAP_FAILED) {
-    return Error{ErrorCode::kUnavailable,
-                 std::string("cannot map granted memory: ") + std::strerror(errno)};
+    return system_error("cannot map granted memory");
   }
   entries_.push_front({file.st_dev, file.st_ino,
                        std::make_shared<SharedMapping>(static_cast<std::byte*>(base), bytes)});

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/files/fd.h"
 #include "common/result.h"
-#include "kvtransfer/rows/unique_fd.h"
 
 namespace pdjob::kvtransfer {
 
@@ -44,7 +44,7 @@ class MappingCache {
   // Returns the mapping of `bytes` of `memfd`. No page of a new one is touched.
   // - kUnsupported: it is not sealed against shrinking. Its owner could kill us with SIGBUS.
   // - kInvalidArgument: it is smaller than announced.
-  Result<std::shared_ptr<SharedMapping>> map(const UniqueFd& memfd, uint64_t bytes);
+  Result<std::shared_ptr<SharedMapping>> map(const Fd& memfd, uint64_t bytes);
 
   size_t size() const { return entries_.size(); }
 

@@ -341,7 +341,7 @@ void Receiver::on_payload_complete(Link& link, const Rows& rows) {
   }
 }
 
-void Receiver::on_message(Link& link, LinkMessage message, UniqueFd /*shared*/,
+void Receiver::on_message(Link& link, LinkMessage message, Fd /*shared*/,
                           std::vector<std::byte> tail) {
   if (const auto* commit = std::get_if<Commit>(&message)) {
     if (Fetch* fetch = find(commit->id, link)) {
@@ -411,12 +411,12 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::SendGrant& /*effect*/) 
   for (const Window& window : fetch.target.windows) {
     grant.windows.push_back({.row_bytes = window.row_bytes, .shared_offset = window.shared_offset});
   }
-  UniqueFd shared;
+  Fd shared;
   if (link.transport().capabilities().writes_target) {
     grant.shared_bytes = fetch.target.shared_bytes;
     grant.shared_id = fetch.target.shared_id;
     // Our own duplicate: it stays valid until it is sent, even if the target is freed.
-    shared = UniqueFd(::fcntl(fetch.target.shared_fd, F_DUPFD_CLOEXEC, 0));
+    shared = Fd(::fcntl(fetch.target.shared_fd, F_DUPFD_CLOEXEC, 0));
     if (!shared.valid()) {
       // The sender gives each descriptor to the first grant that waits for one. A grant without a
       // descriptor would get the next grant's memory and be written there.

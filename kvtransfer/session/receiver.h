@@ -42,8 +42,7 @@ class Receiver final : private LinkHandler, private WaitLinks {
   using PeerKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last part is the stream.
 
   Status on_opened(Link& link) override;
-  void on_message(Link& link, LinkMessage message, UniqueFd shared,
-                  std::vector<std::byte> tail) override;
+  void on_message(Link& link, LinkMessage message, Fd shared, std::vector<std::byte> tail) override;
   PayloadSink* on_rows(Link& link, const Rows& rows) override;
   void on_payload_complete(Link& link, const Rows& rows) override;
   void on_rows_came(Link& link, TransferId id) override;

@@ -9,7 +9,7 @@
 namespace pdjob::kvtransfer {
 namespace {
 
-std::optional<Error> misfit(const Region& source, const Grant& grant) {
+Status fits(const Region& source, const Grant& grant) {
   if (source.windows.size() != grant.windows.size()) {
     return Error{ErrorCode::kInvalidArgument,
                  "KV regions differ: " + std::to_string(source.windows.size()) + " windows here, " +
@@ -23,7 +23,7 @@ std::optional<Error> misfit(const Region& source, const Grant& grant) {
                        std::to_string(grant.windows[i].row_bytes) + " granted"};
     }
   }
-  return std::nullopt;
+  return ok();
 }
 
 template <class Entries>
@@ -256,7 +256,7 @@ Status Sender::on_opened(Link& link) {
   return ok();
 }
 
-void Sender::on_message(Link& link, LinkMessage message, UniqueFd shared,
+void Sender::on_message(Link& link, LinkMessage message, Fd shared,
                         std::vector<std::byte> /*tail*/) {
   if (auto* grant = std::get_if<Grant>(&message)) {
     on_grant(link, std::move(*grant), std::move(shared));
@@ -299,7 +299,7 @@ void Sender::on_wait(Link& link, const Wait& wait) {
   }
 }
 
-void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
+void Sender::on_grant(Link& link, Grant granted, Fd shared) {
   const auto refuse = [&](Error why) { link.send(Abort{granted.id, std::move(why)}); };
   if (const auto ended = ended_.find(granted.id); ended != ended_.end()) {
     return refuse(ended->second);
@@ -338,9 +338,9 @@ void Sender::on_grant(Link& link, Grant granted, UniqueFd shared) {
 
 void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
                    std::unique_ptr<RowSender> rows) {
-  if (std::optional<Error> why = misfit(offer.source, granted)) {
-    find(link)->send(Abort{offer.id, *why});
-    return end_wait(&offer, *find(link), *why);
+  if (const Status fit = fits(offer.source, granted); !fit) {
+    find(link)->send(Abort{offer.id, fit.error()});
+    return end_wait(&offer, *find(link), fit.error());
   }
   offer.rows = std::move(rows);
   offer.granted_at = context_.timers.exact_now();
@@ -433,7 +433,7 @@ void Sender::apply(Offer& offer, const SendSession::SendCommit& effect) {
       .digest = offer.rows->digest(),
       .ready_at_ns = static_cast<uint64_t>(offer.ready_at.time_since_epoch().count()),
       .tail_bytes = static_cast<uint32_t>(offer.tail.size())};
-  find(offer.session.link())->send(commit, UniqueFd(), std::move(offer.tail));
+  find(offer.session.link())->send(commit, Fd(), std::move(offer.tail));
 }
 
 void Sender::apply(Offer& offer, const SendSession::SendAbort& effect) {

@@ -7,7 +7,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -70,12 +69,11 @@ class Sender final : private LinkHandler {
   using LinkKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last part is the stream.
 
   Status on_opened(Link& link) override;
-  void on_message(Link& link, LinkMessage message, UniqueFd shared,
-                  std::vector<std::byte> tail) override;
+  void on_message(Link& link, LinkMessage message, Fd shared, std::vector<std::byte> tail) override;
   void on_lost(Link& link, LinkLoss loss, const Error& reason) override;
 
   void end_oldest_unopened();
-  void on_grant(Link& link, Grant grant, UniqueFd shared);
+  void on_grant(Link& link, Grant grant, Fd shared);
   void on_cancel(Link& link, const Cancel& cancel);
   void on_wait(Link& link, const Wait& wait);
   void on_renew(Link& link);

@@ -141,7 +141,7 @@ class ShmTransport::Receiver final : public RowReceiver {
   uint64_t bytes_hashed_ = 0;
 };
 
-Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant, UniqueFd shared) {
+Result<std::unique_ptr<RowSender>> ShmTransport::open_sender(const Grant& grant, Fd shared) {
   if (!shared.valid()) {
     return Error{ErrorCode::kInvalidArgument, "a grant came without its memory"};
   }

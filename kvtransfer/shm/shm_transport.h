@@ -19,7 +19,7 @@ class ShmTransport final : public Transport {
   TransportCapabilities capabilities() const override {
     return {.name = "shm", .writes_target = true};
   }
-  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, Fd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
   bool on_message(const LinkMessage& message) override;
 

@@ -81,8 +81,7 @@ class TcpRowReceiver final : public RowReceiver, public PayloadSink {
 
 }  // namespace
 
-Result<std::unique_ptr<RowSender>> TcpTransport::open_sender(const Grant& grant,
-                                                             UniqueFd /*shared*/) {
+Result<std::unique_ptr<RowSender>> TcpTransport::open_sender(const Grant& grant, Fd /*shared*/) {
   return std::unique_ptr<RowSender>(std::make_unique<TcpRowSender>(stream_, grant.id));
 }
 

@@ -18,7 +18,7 @@ class TcpTransport final : public Transport {
   TransportCapabilities capabilities() const override {
     return {.name = "tcp", .rows_on_link = true, .range_bytes = kRangeBytes};
   }
-  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override;
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, Fd shared) override;
   std::unique_ptr<RowReceiver> open_receiver(const Grant& grant, const Region& target) override;
 
  private:

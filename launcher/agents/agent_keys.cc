@@ -28,8 +28,7 @@ Status make_key_file(const std::string& path) {
   const net::Fd file(
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "cannot make the key file " + path + ": " + std::strerror(errno)};
+    return system_error("cannot make the key file " + path, ErrorCode::kInvalidArgument);
   }
   if (write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     const std::string why = std::strerror(errno);

@@ -44,8 +44,7 @@ bool is_link_local(const net::IpAddress& address) {
 Result<std::vector<Address>> addresses_here() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
-    return Error{ErrorCode::kUnavailable,
-                 std::string("cannot list this machine's addresses: ") + std::strerror(errno)};
+    return system_error("cannot list this machine's addresses");
   }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owned(list, freeifaddrs);
   std::vector<Address> addresses;

@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include <fcntl.h>
@@ -44,7 +43,7 @@ void JobPool::start(std::function<void(Result<batch::RowServer>)> ready,
 Status JobPool::spawn() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    return Error{ErrorCode::kUnavailable, std::string("pipe: ") + std::strerror(errno)};
+    return system_error("pipe");
   }
   output_ = net::Fd(ends[0]);
   const net::Fd theirs(ends[1]);

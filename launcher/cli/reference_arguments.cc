@@ -125,12 +125,11 @@ std::string manual_page(const CLI::App& app, const char* version) {
 ReferenceArguments::ReferenceArguments(CLI::App& app, const char* version, int& exit_code) {
   const std::map<std::string, std::string (*)()> pages = {{"job-file", config_reference},
                                                           {"headers", openai::header_reference},
-                                                          {"api", api_reference},
                                                           {"metrics", metric_reference}};
   CLI::App* const command = app.add_subcommand(
       "reference", "Print a reference page, as Markdown; man: a manual page, for man(1)");
-  command->add_option("PAGE", page_, "job-file, headers, api, metrics or man")
-      ->check(CLI::IsMember({"job-file", "headers", "api", "metrics", "man"}))
+  command->add_option("PAGE", page_, "job-file, headers, metrics or man")
+      ->check(CLI::IsMember({"job-file", "headers", "metrics", "man"}))
       ->capture_default_str();
   command->callback([this, pages, version, &app, &exit_code] {
     const auto page = pages.find(page_);

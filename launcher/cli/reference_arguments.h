@@ -11,7 +11,7 @@ class App;
 namespace pdjob::launcher {
 
 // The pages, with a space between two.
-inline constexpr const char* kReferencePages = "job-file headers api metrics man";
+inline constexpr const char* kReferencePages = "job-file headers metrics man";
 
 class ReferenceArguments {
  public:

@@ -5,7 +5,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -29,17 +28,13 @@ namespace pdjob::launcher {
 
 namespace {
 
-Error cannot(const std::string& what) {
-  return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
-}
-
 constexpr Duration kLook = std::chrono::seconds(1);
 constexpr int kLooksAsleepMax = 10;
 
 Status send_signal(const net::Fd& process, int signal) {
   return syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) == 0
              ? ok()
-             : Status(cannot("cannot signal the launcher"));
+             : Status(system_error("cannot signal the launcher"));
 }
 
 // The launcher's own stop_timeout bounds the wait. kTimeout: its lease has expired, and it does not

@@ -1,9 +1,7 @@
 #include "launcher/clusters/local_cluster.h"
 
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -22,10 +20,6 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr Duration kLogsLookedAt = std::chrono::seconds(5);  // How often.
-
-Error system_error(const std::string& what) {
-  return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
-}
 
 Result<net::Fd> memfd_with(const std::string& text) {
   net::Fd fd(memfd_create("pdjob-spec", MFD_CLOEXEC));

@@ -27,10 +27,6 @@ constexpr mode_t kOwnerOnly = 0600;
 constexpr const char* kOld = "-old";
 constexpr size_t kPieceBytes = 256 * limits::kKiB;
 
-Error cannot(const std::string& what) {
-  return {ErrorCode::kUnavailable, "cannot " + what + ": " + std::strerror(errno)};
-}
-
 // A link, a device or another user's file would lead our writes elsewhere.
 bool is_plain_file_of_ours(int fd) {
   struct stat found{};
@@ -42,7 +38,7 @@ Result<std::string> read_ledger(int fd) {
   std::string text(kLedgerBytesMax, '\0');
   const ssize_t size = pread(fd, text.data(), text.size(), 0);
   if (size < 0) {
-    return cannot("read the ledger of the logs");
+    return system_error("cannot read the ledger of the logs");
   }
   text.resize(static_cast<size_t>(size));
   return text;
@@ -50,7 +46,7 @@ Result<std::string> read_ledger(int fd) {
 
 Status append(int fd, const std::string& text) {
   if (write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return cannot("write the ledger of the logs");
+    return system_error("cannot write the ledger of the logs");
   }
   return ok();
 }
@@ -68,7 +64,7 @@ Status make_private_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(folder.parent_path(), error);
   if (mkdir(path.c_str(), 0700) != 0 && (errno != EEXIST || !std::filesystem::is_directory(path))) {
-    return cannot("make the folder " + path);
+    return system_error("cannot make the folder " + path);
   }
   return ok();
 }
@@ -77,7 +73,7 @@ Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& j
   PDJOB_TRY_STATUS(make_private_folder(path));
   net::Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid()) {
-    return cannot("open " + path);
+    return system_error("cannot open " + path);
   }
   const std::string ledger_path = path + "/" + kLedger;
   net::Fd ledger(openat(folder.get(), kLedger,
@@ -107,7 +103,7 @@ Result<LogFolder> LogFolder::claim(const std::string& path, const std::string& j
     }
   }
   if (ftruncate(ledger.get(), 0) != 0) {
-    return cannot("empty " + ledger_path);
+    return system_error("cannot empty " + ledger_path);
   }
   PDJOB_TRY_STATUS(
       append(ledger.get(), "job " + job + " (launcher pid " + std::to_string(getpid()) + ")\n"));
@@ -190,7 +186,7 @@ Result<net::Fd> LogFolder::open_file(const std::string& process) {
     return made;
   }
   if (errno != EEXIST) {
-    return cannot("make " + log_path(process));
+    return system_error("cannot make " + log_path(process));
   }
   net::Fd found(openat(folder_.get(), name.c_str(), kFlags));
   if (!found.valid() || !is_plain_file_of_ours(found.get())) {
@@ -217,7 +213,7 @@ Result<LogFolder::Piece> LogFolder::read(const std::string& process, uint64_t fr
   const ssize_t got =
       pread(log.get(), piece.text.data(), bytes_max, static_cast<off_t>(piece.from));
   if (got < 0) {
-    return cannot("read the log of " + process);
+    return system_error("cannot read the log of " + process);
   }
   piece.text.resize(static_cast<size_t>(got));
   return piece;

@@ -15,7 +15,6 @@ enum class Arrange {
   kSpread,  // On many nodes, so that a lost node takes few of them.
   kPack,    // On few nodes.
 };
-const char* to_string(Arrange arrange);
 
 // Workers with equal demands are one group.
 struct Demand {

@@ -12,10 +12,6 @@ uint64_t missing(uint64_t wanted, int64_t free) {
   return wanted > there ? wanted - there : 0;
 }
 
-std::string count_text(uint64_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 std::string label_text(const std::pair<const std::string, std::string>& label) {
   std::string text = label.first;
   return text.append(": ").append(label.second);
@@ -33,7 +29,9 @@ bool Place::has_part_on(const std::string& of_node) const {
   return node == of_node || std::ranges::find(more, of_node, &PlacePart::node) != more.end();
 }
 
-const char* to_string(Arrange arrange) { return arrange == Arrange::kPack ? "pack" : "spread"; }
+std::string count_text(uint64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
 
 std::string Shortfall::text() const {
   std::vector<std::string> parts;

@@ -11,6 +11,9 @@
 
 namespace pdjob::launcher {
 
+// "1 GPU", "2 GPUs".
+std::string count_text(uint64_t count, const std::string& what);
+
 // What a node lacks for one process. Zero: nothing.
 struct Shortfall {
   uint64_t cores = 0;

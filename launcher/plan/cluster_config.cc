@@ -235,11 +235,6 @@ void read_clusters(ConfigReader& in, std::vector<ClusterConfig>& clusters) {
       });
 }
 
-bool runs_workers_here(const std::vector<ClusterConfig>& clusters) {
-  return clusters.empty() ||
-         std::ranges::count(clusters, ClusterKind::kLocal, &ClusterConfig::kind) > 0;
-}
-
 std::string address_for_nodes(const std::vector<ClusterConfig>& clusters) {
   for (const ClusterConfig& cluster : clusters) {
     if (cluster.kind != ClusterKind::kLocal) {

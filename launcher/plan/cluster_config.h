@@ -56,9 +56,6 @@ struct ClusterConfig {
 // Declares the keys of `clusters:`. Without the section: none, and the job runs on this machine.
 void read_clusters(ConfigReader& in, std::vector<ClusterConfig>& clusters);
 
-// True if the launcher's own machine may run workers.
-bool runs_workers_here(const std::vector<ClusterConfig>& clusters);
-
 // The address of this machine at which processes on other nodes reach it: that on which the first
 // cluster of agents listens. "127.0.0.1" without such a cluster; empty: it cannot be told.
 std::string address_for_nodes(const std::vector<ClusterConfig>& clusters);

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/placement/node_share.h"
+
 namespace pdjob::launcher {
 namespace {
 
@@ -17,10 +19,6 @@ bool names_gpu(std::string_view word) {
 bool nccl_shares_gpus() {
   const char* const enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   return enabled != nullptr && std::string_view(enabled) == "1";
-}
-
-std::string count_text(size_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
 }  // namespace

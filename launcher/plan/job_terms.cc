@@ -1,6 +1,7 @@
 #include "launcher/plan/job_terms.h"
 
 #include "common/config/config_text.h"
+#include "launcher/placement/node_share.h"
 #include "net/http/http_client.h"
 
 namespace pdjob::launcher {
@@ -12,15 +13,11 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-std::string count_of(uint64_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 std::string tenants_text(const std::vector<std::string>& tenants) {
   if (tenants.empty()) {
     return "no tenants: whoever reaches it may ask";
   }
-  std::string text = count_of(tenants.size(), "tenant") + " (";
+  std::string text = count_text(tenants.size(), "tenant") + " (";
   for (size_t i = 0; i < tenants.size() && i < kTenantsShownMax; ++i) {
     text += (i == 0 ? "" : ", ") + tenants[i];
   }
@@ -30,7 +27,7 @@ std::string tenants_text(const std::vector<std::string>& tenants) {
 std::string group_text(const GroupTerms& terms) {
   const GroupScaling& scaling = terms.scaling;
   std::string text = terms.group + " has " + std::to_string(scaling.workers_min) + " to " +
-                     count_of(scaling.workers_max, "worker");
+                     count_text(scaling.workers_max, "worker");
   const auto target = [&text](const char* what, Duration duration) {
     text += duration > Duration::zero() ? std::string(", ") + what + " " + format_duration(duration)
                                         : "";
@@ -43,7 +40,7 @@ std::string group_text(const GroupTerms& terms) {
 std::string job_scaling_text(const JobScalingConfig& scaling) {
   std::string text;
   const auto limit = [&text](uint32_t most, const char* what) {
-    text += most > 0 ? (text.empty() ? "" : ", ") + count_of(most, what) : "";
+    text += most > 0 ? (text.empty() ? "" : ", ") + count_text(most, what) : "";
   };
   limit(scaling.workers_max, "worker");
   limit(scaling.gpus_max, "GPU");
@@ -103,7 +100,7 @@ std::vector<std::string> warnings_of_size(const JobTerms& terms) {
   for (const GroupTerms& group : terms.groups) {
     if (group.scaling.workers_max > group.room) {
       warnings.push_back(group.group + " may grow to " +
-                         count_of(group.scaling.workers_max, "worker") +
+                         count_text(group.scaling.workers_max, "worker") +
                          ", and these nodes have room for " + std::to_string(group.room));
     }
   }

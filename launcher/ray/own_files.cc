@@ -1,8 +1,5 @@
 #include "launcher/ray/own_files.h"
 
-#include <cerrno>
-#include <cstring>
-
 #include <fcntl.h>
 #include <link.h>
 
@@ -22,7 +19,7 @@ int add_path(dl_phdr_info* object, size_t /*size*/, void* paths) {
 Status add(std::vector<OwnFile>& files, std::string name, const std::string& path) {
   net::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) {
-    return Error{ErrorCode::kUnavailable, path + ": " + std::strerror(errno)};
+    return system_error(path);
   }
   files.push_back({std::move(name), std::move(file)});
   return ok();

@@ -29,26 +29,6 @@ std::vector<RaySlot> slots_of(const RaySetting& setting) {
 
 }  // namespace
 
-const char* to_string(SlotState state) {
-  switch (state) {
-    case SlotState::kAway:
-      return "away";
-    case SlotState::kJoining:
-      return "joining";
-    case SlotState::kHere:
-      return "here";
-    case SlotState::kReserving:
-      return "reserving";
-    case SlotState::kReserved:
-      return "reserved";
-    case SlotState::kStarting:
-      return "starting";
-    case SlotState::kUp:
-      return "up";
-  }
-  PDJOB_CHECK(false, static_cast<int>(state));
-}
-
 RaySession::RaySession(RaySetting setting)
     : setting_(std::move(setting)), random_(setting_.seed), slots_(slots_of(setting_)) {
   PDJOB_CHECK(!setting_.clusters.empty());

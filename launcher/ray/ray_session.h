@@ -106,7 +106,6 @@ struct RayClosed {
 using RayEffect = std::variant<StartShim, EndShim, AskShim, StartSlotAgent, SayOfRay, RayClosed>;
 
 enum class SlotState { kAway, kJoining, kHere, kReserving, kReserved, kStarting, kUp };
-const char* to_string(SlotState state);
 
 struct RaySlot {
   std::string name;  // "b.0"

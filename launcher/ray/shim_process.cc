@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <string_view>
 
 #include <fcntl.h>
@@ -29,10 +28,6 @@ constexpr const char* kBootstrap =
     "import os,sys\n"
     "for at, name in (1, 'bundle.py'), (2, 'ray_shim.py'):\n"
     "  exec(compile(os.fdopen(int(sys.argv[at])).read(), name, 'exec'))";
-
-Error system_error(const std::string& what) {
-  return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
-}
 
 Result<net::Fd> file_with(std::string_view text) {
   net::Fd file(memfd_create("pdjob-ray", MFD_CLOEXEC));

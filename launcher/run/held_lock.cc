@@ -1,7 +1,6 @@
 #include "launcher/run/held_lock.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -54,8 +53,7 @@ Result<net::Fd> open_holder(int64_t pid, const std::string& path) {
 Status end_holder(int64_t pid, const std::string& path, int signal, Duration patience) {
   PDJOB_TRY(const net::Fd process, open_holder(pid, path));
   if (syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0) != 0 && errno != ESRCH) {
-    return Error{ErrorCode::kUnavailable,
-                 "cannot signal process " + std::to_string(pid) + ": " + std::strerror(errno)};
+    return system_error("cannot signal process " + std::to_string(pid));
   }
   pollfd ended{.fd = process.get(), .events = POLLIN};
   if (poll(&ended, 1, static_cast<int>(patience / std::chrono::milliseconds(1))) != 1) {

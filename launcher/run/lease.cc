@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -19,10 +18,6 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr Duration kOtherWriter = std::chrono::seconds(1);
-
-Error cannot(const std::string& what) {
-  return {ErrorCode::kUnavailable, "cannot " + what + ": " + std::strerror(errno)};
-}
 
 // Every lease has the same length, so that each covers the one before.
 std::string text_of(const Lease& lease) {
@@ -52,11 +47,11 @@ std::optional<Lease> lease_in(int file) {
 Result<net::Fd> lock(const std::string& path) {
   net::Fd file(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) {
-    return cannot("open " + path);
+    return system_error("cannot open " + path);
   }
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     const bool busy = errno == EWOULDBLOCK;
-    Error error = cannot("lock " + path);
+    Error error = system_error("cannot lock " + path);
     error.code = busy ? ErrorCode::kOverloaded : error.code;
     return error;
   }
@@ -99,7 +94,7 @@ Status Fence::renew(const Lease& lease, Durable durable) const {
   const std::string text = text_of(lease);
   if (pwrite(file_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       (durable == Durable::kYes && fdatasync(file_.get()) != 0)) {
-    return cannot("write the launcher's lease");
+    return system_error("cannot write the launcher's lease");
   }
   return ok();
 }

@@ -1,8 +1,6 @@
 #include "launcher/run/local_agent.h"
 
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <utility>
@@ -41,16 +39,12 @@ int64_t pid_in(const std::string& path) {
 
 std::string key_path(const std::string& folder) { return folder + "/agent.key"; }
 
-Error agent_cannot(const std::string& what) {
-  return {ErrorCode::kUnavailable, "cannot " + what + ": " + std::strerror(errno)};
-}
-
 Status write_key(const std::string& path, const std::string& key) {
   unlink(path.c_str());
   const net::Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid() ||
       write(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
-    return agent_cannot("write " + path);
+    return system_error("cannot write " + path);
   }
   return ok();
 }
@@ -66,7 +60,7 @@ Result<net::Fd> hold_port(const HeldPort& wanted) {
   const int on = 1;
   if (!held.valid() || setsockopt(held.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
       bind(held.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0) {
-    return agent_cannot("hold port " + std::to_string(wanted.port) + " of " + wanted.host);
+    return system_error("cannot hold port " + std::to_string(wanted.port) + " of " + wanted.host);
   }
   return held;
 }
@@ -131,7 +125,7 @@ Status LocalAgent::start() {
   const std::string path = lock_path(options_.folder);
   const net::Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock.valid() || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return agent_cannot("lock " + path);
+    return system_error("cannot lock " + path);
   }
   PDJOB_TRY_STATUS(write_key(key_path(options_.folder), options_.key));
   std::vector<net::Fd> held;

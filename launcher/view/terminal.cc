@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include <fcntl.h>
@@ -36,8 +35,7 @@ void write_whole(int fd, std::string_view text) {
 Result<Terminal> Terminal::open(const net::Fd& log) {
   net::Fd person(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
   if (!person.valid() || dup2(log.get(), STDERR_FILENO) < 0) {
-    return Error{ErrorCode::kUnavailable,
-                 std::string("cannot write to the launcher's log: ") + std::strerror(errno)};
+    return system_error("cannot write to the launcher's log");
   }
   return Terminal(std::move(person));
 }

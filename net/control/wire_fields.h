@@ -4,11 +4,13 @@
 // know no message. Values.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -38,10 +40,15 @@ class WireWriter {
   void word(Enum word, Enum /*first*/, Enum /*last*/) {
     value(static_cast<uint8_t>(word));
   }
-  void text(const std::string& text, size_t bytes_max) {
+  template <std::unsigned_integral Size = uint32_t>
+  void text(std::string_view text, size_t bytes_max) {
     PDJOB_CHECK(text.size() <= bytes_max, text.size());
-    value(static_cast<uint32_t>(text.size()));
+    value(static_cast<Size>(text.size()));
     out_ += text;
+  }
+  // Bytes without their number.
+  void raw(std::span<const std::byte> bytes) {
+    out_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   // Calls `each(codec, item)`.
   template <class T, class Each>
@@ -52,6 +59,7 @@ class WireWriter {
       each(*this, item);
     }
   }
+  void require(bool condition) { PDJOB_CHECK(condition); }
 
  private:
   std::string& out_;
@@ -103,8 +111,9 @@ class WireReader {
     }
     word = static_cast<Enum>(byte);
   }
+  template <std::unsigned_integral Size = uint32_t>
   void text(std::string& text, size_t bytes_max) {
-    uint32_t size = 0;
+    Size size = 0;
     value(size);
     if (size > bytes_max || !has(size)) {
       failed_ = true;
@@ -112,6 +121,12 @@ class WireReader {
     }
     text.assign(reinterpret_cast<const char*>(bytes_.data()), size);
     bytes_ = bytes_.subspan(size);
+  }
+  void raw(std::span<std::byte> bytes) {
+    if (has(bytes.size())) {
+      std::ranges::copy(bytes_.first(bytes.size()), bytes.begin());
+      bytes_ = bytes_.subspan(bytes.size());
+    }
   }
   // Grows item by item, so that a false count costs no memory.
   template <class T, class Each>
@@ -123,6 +138,8 @@ class WireReader {
       each(*this, items.emplace_back());
     }
   }
+  void require(bool condition) { failed_ = failed_ || !condition; }
+  void skip_rest() { bytes_ = {}; }
 
  private:
   bool has(size_t size) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -104,7 +103,7 @@ class HttpClientOverEpoll final : public HttpClient,
   bool start_pooled(CallId id, Call& call);
   void connect(CallId id, Call& call);
   void on_resolved(const HttpAddress& address, const Resolver::Addresses& addresses);
-  std::optional<Error> connect_next(CallId id, Call& call, Error error = {});
+  Status connect_next(CallId id, Call& call, Error error = {});
   void wait(Call& call, Duration timeout) const {
     call.deadline = std::min(loop_.now() + timeout, call.end);
   }
@@ -215,8 +214,8 @@ void HttpClientOverEpoll::connect(CallId id, Call& call) {
   }
   if (known != resolved_.end()) {
     call.addresses = known->second;
-    if (auto error = connect_next(id, call)) {
-      fail_soon(id, std::move(*error));
+    if (const Status connects = connect_next(id, call); !connects) {
+      fail_soon(id, connects.error());
     }
     return;
   }
@@ -245,15 +244,15 @@ void HttpClientOverEpoll::on_resolved(const HttpAddress& address,
       continue;
     }
     call->addresses = *addresses;
-    if (const auto error = connect_next(id, *call)) {
-      fail(id, *error);
+    if (const Status connects = connect_next(id, *call); !connects) {
+      fail(id, connects.error());
     }
   }
 }
 
 // Tries the call's addresses in turn. When none is left, returns why the last one failed; `error`
 // is that reason if it is already known.
-std::optional<Error> HttpClientOverEpoll::connect_next(CallId id, Call& call, Error error) {
+Status HttpClientOverEpoll::connect_next(CallId id, Call& call, Error error) {
   while (!call.addresses.empty()) {
     const SocketAddress address = call.addresses.front();
     call.addresses.erase(call.addresses.begin());
@@ -271,7 +270,7 @@ std::optional<Error> HttpClientOverEpoll::connect_next(CallId id, Call& call, Er
     connections_[socket] = {
         .socket = std::move(connection), .address = call.to, .number = ++connections_made_};
     attach(id, call, *socket);
-    return std::nullopt;
+    return ok();
   }
   // The name may have another address by now.
   resolved_.erase(call.to);
@@ -477,9 +476,8 @@ void HttpClientOverEpoll::on_failed(ClientConnection& connection, const Error& e
   if (call->replaceable && !connection.reply_started()) {
     connect(id, *call);
   } else if (call->awaited == Awaited::kConnection) {
-    const auto last = connect_next(id, *call, error);
-    if (last) {
-      fail(id, *last);
+    if (const Status connects = connect_next(id, *call, error); !connects) {
+      fail(id, connects.error());
     }
   } else {
     fail(id, error.during("calling " + call->to.to_string()));

@@ -27,10 +27,6 @@ namespace {
 // programs.
 constexpr char kOwnKey[] = "PDJOB_API_KEY=";
 
-Error system_error(const std::string& what) {
-  return {ErrorCode::kUnavailable, what + ": " + std::strerror(errno)};
-}
-
 // Everything that the child needs, made before the fork: after it, only async-signal-safe calls are
 // allowed.
 class Setup {
@@ -225,7 +221,7 @@ Result<std::string> find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     return access(name.c_str(), X_OK) == 0
                ? Result<std::string>(name)
-               : Error{ErrorCode::kNotFound, name + " is no program: " + std::strerror(errno)};
+               : system_error(name + " is no program", ErrorCode::kNotFound);
   }
   const char* path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);

@@ -329,7 +329,7 @@ Status EventLoop::watch(int fd, uint32_t epoll_events, FdHandler& handler) {
   event.events = epoll_events | EPOLLET;
   event.data.u64 = event_key(fd, watch.generation + 1);
   if (epoll_ctl(state_->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
-    return Error{ErrorCode::kInternal, "epoll_ctl: " + std::string(strerror(errno))};
+    return system_error("epoll_ctl", ErrorCode::kInternal);
   }
   watch = {&handler, watch.generation + 1};
   return ok();

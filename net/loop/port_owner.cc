@@ -50,19 +50,19 @@ bool has_any(const std::filesystem::path& process, const std::set<std::string>& 
 
 }  // namespace
 
-std::string port_owner(uint16_t port) {
+std::optional<PortOwner> port_owner(uint16_t port) {
   const std::set<std::string> sockets = listeners_on(port);
   std::error_code failed;
   for (std::filesystem::directory_iterator process("/proc", failed), end;
        !sockets.empty() && !failed && process != end; process.increment(failed)) {
-    const std::string pid = process->path().filename();
-    if (parse_number<int>(pid) && has_any(process->path(), sockets)) {
-      std::string name;
-      std::getline(std::ifstream(process->path() / "comm") >> std::ws, name);
-      return name.append(", pid ").append(pid);
+    const auto pid = parse_number<int>(process->path().filename().native());
+    if (pid && has_any(process->path(), sockets)) {
+      PortOwner owner{.pid = *pid};
+      std::getline(std::ifstream(process->path() / "comm") >> std::ws, owner.name);
+      return owner;
     }
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace pdjob::net

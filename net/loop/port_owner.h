@@ -3,11 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace pdjob::net {
 
-// "nginx, pid 4711". Empty: nobody listens there, or it cannot be seen who.
-std::string port_owner(uint16_t port);
+struct PortOwner {
+  std::string name;
+  int pid = 0;
+  std::string text() const { return name + ", pid " + std::to_string(pid); }
+};
+// Empty: nobody listens there, or it cannot be seen who.
+std::optional<PortOwner> port_owner(uint16_t port);
 
 }  // namespace pdjob::net

@@ -28,17 +28,7 @@ constexpr size_t kIdleCapacityKept = 2 * limits::kKiB;
 // Short pieces are appended to held bytes: one piece costs less than two.
 constexpr size_t kJoinedBytes = 16 * limits::kKiB;
 
-Error system_error(ErrorCode code, const std::string& what) {
-  return {code, what + ": " + strerror(errno)};
-}
-
 }  // namespace
-
-void Fd::reset() {
-  if (fd_ >= 0) {
-    close(std::exchange(fd_, -1));
-  }
-}
 
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, HostForm form) {
   addrinfo hints{};
@@ -64,7 +54,7 @@ Result<Fd> listen_on(const std::string& host, uint16_t port, PortUse use) {
   const SocketAddress& address = addresses.front();
   Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) {
-    return system_error(ErrorCode::kInternal, "socket");
+    return system_error("socket", ErrorCode::kInternal);
   }
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -74,10 +64,10 @@ Result<Fd> listen_on(const std::string& host, uint16_t port, PortUse use) {
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 ||
       listen(fd.get(), kListenBacklog) != 0) {
     const bool in_use = errno == EADDRINUSE;
-    Error error =
-        system_error(ErrorCode::kUnavailable, "cannot listen on " + address_text(host, port));
-    const std::string owner = in_use ? port_owner(port) : "";
-    error.message += owner.empty() ? "" : " by " + owner;
+    Error error = system_error("cannot listen on " + address_text(host, port),
+                               in_use ? ErrorCode::kOverloaded : ErrorCode::kUnavailable);
+    const auto owner = in_use ? port_owner(port) : std::nullopt;
+    error.message += owner ? " by " + owner->text() : "";
     return error;
   }
   return fd;
@@ -88,7 +78,7 @@ Result<Fd> adopt_listener(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
       fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
-    return system_error(ErrorCode::kInvalidArgument, "listening socket");
+    return system_error("listening socket", ErrorCode::kInvalidArgument);
   }
   return listener;
 }
@@ -107,12 +97,12 @@ uint16_t local_port(int fd) {
 Result<Fd> connect_to(const SocketAddress& address) {
   Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) {
-    return system_error(ErrorCode::kInternal, "socket");
+    return system_error("socket", ErrorCode::kInternal);
   }
   set_no_delay(fd.get());
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 &&
       errno != EINPROGRESS) {
-    return system_error(ErrorCode::kUnavailable, "connect");
+    return system_error("connect");
   }
   return fd;
 }

@@ -11,30 +11,13 @@
 
 #include <sys/socket.h>
 
+#include "common/files/fd.h"
 #include "common/result.h"
 #include "net/loop/stream.h"
 
 namespace pdjob::net {
 
-// Owns a file descriptor. Value (move-only).
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
+using pdjob::Fd;
 
 // An address to connect to. Value.
 struct SocketAddress {

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -79,7 +78,7 @@ Result<std::unique_ptr<Stream>> TcpListener::accept() {
       return std::unique_ptr<Stream>();
     }
     if (errno != EINTR && errno != ECONNABORTED) {
-      return Error{ErrorCode::kOverloaded, std::string("accept: ") + strerror(errno)};
+      return system_error("accept", ErrorCode::kOverloaded);
     }
   }
 }

@@ -377,8 +377,6 @@ void TlsSession::finish() {
   }
 }
 
-std::string_view TlsSession::version() const { return SSL_get_version(session_.get()); }
-
 std::string TlsSession::channel() const {
   constexpr std::string_view kLabel = "EXPORTER-Channel-Binding";
   std::string bytes(32, '\0');

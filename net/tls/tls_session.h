@@ -128,8 +128,6 @@ class TlsSession {
   };
   Trouble trouble() const { return trouble_; }
   const std::string& failure() const { return failure_; }
-  // "TLSv1.3".
-  std::string_view version() const;
   // Returns a value that only the two ends of this session know (RFC 9266). Requires: something
   // was read.
   std::string channel() const;

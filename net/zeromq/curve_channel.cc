@@ -1,7 +1,6 @@
 #include "net/zeromq/curve_channel.h"
 
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <optional>
@@ -188,7 +187,7 @@ class ZmqCurveServer final : public CurveServer, ZmqSocket::Reader {
     PDJOB_TRY(const Fd listener, listen_on(options_.host, options_.port, PortUse::kShared));
     const int own = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
     if (own < 0) {
-      return Error{ErrorCode::kUnavailable, std::string("dup: ") + std::strerror(errno)};
+      return system_error("dup");
     }
     socket_.set(ZMQ_USE_FD, own);
     return ok();

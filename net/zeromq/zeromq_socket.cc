@@ -40,17 +40,18 @@ ZmqSocket::~ZmqSocket() {
 }
 
 Status ZmqSocket::bind(const std::string& endpoint) {
-  return zmq_bind(socket_, endpoint.c_str()) == 0 ? ok() : zmq_error("bind " + endpoint);
+  return zmq_bind(socket_, endpoint.c_str()) == 0 ? ok() : Status(zmq_error("bind " + endpoint));
 }
 
 Status ZmqSocket::connect(const std::string& endpoint) {
-  return zmq_connect(socket_, endpoint.c_str()) == 0 ? ok() : zmq_error("connect " + endpoint);
+  return zmq_connect(socket_, endpoint.c_str()) == 0 ? ok()
+                                                     : Status(zmq_error("connect " + endpoint));
 }
 
 Status ZmqSocket::monitor(const std::string& endpoint, int events) {
   return zmq_socket_monitor(socket_, endpoint.c_str(), events) == 0
              ? ok()
-             : zmq_error("monitor " + endpoint);
+             : Status(zmq_error("monitor " + endpoint));
 }
 
 std::string ZmqSocket::last_endpoint() {

@@ -150,16 +150,15 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
                .created_at = loop_.unix_seconds(),
                .callback = std::string(request.header(kCallback))};
   const auto body = RequestBody::scan(std::move(request.body));
-  if (const auto* error = std::get_if<openai::ApiError>(&body)) {
-    refuse(client, *error);
+  if (!body) {
+    refuse(client, body.error());
     return;
   }
-  const auto& scanned = std::get<RequestBody>(body);
-  if (scanned.stream()) {
+  if (body->stream()) {
     refuse(client, openai::invalid_request("Nobody is there to be streamed to", "stream"));
     return;
   }
-  if (const auto unknown = relay_.core().refusal_of_model(scanned.model())) {
+  if (const auto unknown = relay_.core().refusal_of_model(body->model())) {
     refuse(client, *unknown);
     return;
   }
@@ -182,7 +181,7 @@ void AsyncApi::submit(net::ExchangeId client, net::HttpRequest& request) {
     return;
   }
   Reception& reception = relay_.reception();
-  if (const auto denial = reception.charge(reception.tenant_of(request), scanned.tokens())) {
+  if (const auto denial = reception.charge(reception.tenant_of(request), body->tokens())) {
     requests_.end(row.id);
     deny(client, *denial);
     return;
@@ -286,9 +285,8 @@ void AsyncApi::start(const std::string& id, const std::optional<AsyncRow>& row) 
   std::optional<AsyncRequests::Stored> stored;
   if (row) {
     tenant = relay_.reception().admission().find(row->tenant);
-    auto scanned = RequestBody::scan(row->body);
-    if (auto* valid = std::get_if<RequestBody>(&scanned)) {
-      body = std::move(*valid);
+    if (auto scanned = RequestBody::scan(row->body)) {
+      body = *std::move(scanned);
     }
     stored = {.valid = tenant && body, .model = body ? body->model() : ""};
   }

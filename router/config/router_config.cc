@@ -151,26 +151,6 @@ void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
 
 }  // namespace
 
-const char* to_string(PolicyKind kind) {
-  switch (kind) {
-    case PolicyKind::kRoundRobin:
-      return "round_robin";
-    case PolicyKind::kLeastLoaded:
-      return "least_loaded";
-    case PolicyKind::kPowerOfTwo:
-      return "power_of_two";
-    case PolicyKind::kRandom:
-      return "random";
-    case PolicyKind::kConsistentHash:
-      return "consistent_hash";
-    case PolicyKind::kPrefixAware:
-      return "prefix_aware";
-    case PolicyKind::kPlugin:
-      return "plugin";
-  }
-  return "unknown";
-}
-
 bool listens_to_kv(const RouterConfig& config) {
   return (config.kv_events.port > 0 || config.kv_events.own_workers) &&
          (config.prefill_policy == PolicyKind::kPrefixAware ||

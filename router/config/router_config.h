@@ -30,7 +30,6 @@ enum class PolicyKind {
   kPrefixAware,
   kPlugin,  // A shared library (policy_plugin.h).
 };
-const char* to_string(PolicyKind kind);
 
 // The action for a request if there is a decode worker but no prefill worker.
 enum class Fallback {

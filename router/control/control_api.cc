@@ -68,13 +68,13 @@ void ControlApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
                          {.status = 404, .message = "no such call: " + std::string(request.path)}));
   }
   auto parsed = parse_control(request.method, request.path, request.query, request.body);
-  if (const auto* refusal = std::get_if<ControlRefusal>(&parsed)) {
-    return reply(id, control_refusal(*refusal));
+  if (!parsed) {
+    return reply(id, control_refusal(parsed.error()));
   }
-  if (const auto* nothing = std::get_if<ControlNoOp>(&parsed)) {
+  if (const auto* nothing = std::get_if<ControlNoOp>(&*parsed)) {
     return reply(id, control_done(nothing->message));
   }
-  auto& call = std::get<ControlCall>(parsed);
+  auto& call = std::get<ControlCall>(*parsed);
   desk_.ask(std::move(call.order), [this, id, form = call.form](const net::OrderAnswered& answer) {
     reply(id, control_reply(form, answer, facts()));
   });

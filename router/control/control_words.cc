@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -32,11 +33,7 @@ enum class Words : uint8_t {
   kUpdateOwn,   // {"path", "version", "mode", "keep_pause"}
   kChecksum,    // {"action": "checksum"}
   kCancel,
-  kNothingToDo,    // A step that one order makes for itself.
-  kNoTransfer,     // Weights over a network, which pdjob does not take.
-  kNoBroadcaster,  // The same; trainers go on without it after a 404.
-  kNoAdapters,
-  kNoMemory,  // Memory that would be given back.
+  kNothingToDo,  // A step that one order makes for itself.
 };
 
 struct Route {
@@ -65,8 +62,6 @@ constexpr Route kControlRoutes[] = {
     {"GET", "/server_info", Words::kReport, ControlForm::kServerInfo},
     {"GET", "/get_server_info", Words::kReport, ControlForm::kServerInfo},
     {"POST", "/weights_checker", Words::kChecksum, ControlForm::kChecksum},
-    {"POST", "/release_memory_occupation", Words::kNoMemory, ControlForm::kMessage},
-    {"POST", "/resume_memory_occupation", Words::kNoMemory, ControlForm::kMessage},
     {"POST", "/pause", Words::kPauseQuery, ControlForm::kPausedStatus},
     {"POST", "/resume", Words::kResume, ControlForm::kResumedStatus},
     {"GET", "/is_paused", Words::kReport, ControlForm::kIsPaused},
@@ -75,30 +70,54 @@ constexpr Route kControlRoutes[] = {
     {"GET", "/get_world_size", Words::kReport, ControlForm::kWorldSize},
     {"POST", "/collective_rpc", Words::kRpc, ControlForm::kResults},
     {"POST", "/update_weights", Words::kUpdateDir, ControlForm::kStatusOk},
-    {"POST", "/sleep", Words::kNoMemory, ControlForm::kMessage},
-    {"POST", "/wake_up", Words::kNoMemory, ControlForm::kMessage},
-    {"POST", "/init_weight_transfer_engine", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/start_weight_update", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/finish_weight_update", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/init_weights_update_group", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/update_weights_from_distributed", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/update_weights_from_tensor", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/update_weights_from_ipc", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/destroy_weights_update_group", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/pull_weights", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/init_broadcaster", Words::kNoBroadcaster, ControlForm::kMessage},
     {"POST", "/begin_weight_update", Words::kNothingToDo, ControlForm::kSuccess},
     {"POST", "/end_weight_update", Words::kNothingToDo, ControlForm::kSuccess},
     {"POST", "/post_process_weights", Words::kNothingToDo, ControlForm::kSuccess},
-    {"POST", "/load_lora_adapter", Words::kNoAdapters, ControlForm::kMessage},
-    {"POST", "/unload_lora_adapter", Words::kNoAdapters, ControlForm::kMessage},
     {"POST", "/areal_pause_generation", Words::kPauseBody, ControlForm::kSuccess},
     {"POST", "/areal_continue_generation", Words::kResume, ControlForm::kSuccess},
     {"POST", "/areal_update_weights", Words::kUpdateDisk, ControlForm::kSuccess},
-    {"POST", "/areal_init_weights_update_group", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/areal_set_update_weight_meta", Words::kNoTransfer, ControlForm::kMessage},
-    {"POST", "/areal_update_weights_xccl", Words::kNoTransfer, ControlForm::kMessage},
 };
+
+constexpr const char* kDiskOnly =
+    "pdjob takes weights from disk only: POST /update_weights_from_disk";
+constexpr const char* kNoAdapters =
+    "pdjob serves no LoRA adapters: merge the adapter into a .gguf file, and POST "
+    "/update_weights_from_disk";
+constexpr const char* kMemoryStays =
+    "pdjob's workers keep their memory: this call has no meaning here";
+
+// Calls of other servers that are only refused. `*`: whatever follows, but for the routes above.
+struct RefusedPath {
+  std::string_view pattern;
+  const char* why;
+  int status = 400;
+};
+constexpr RefusedPath kRefusedPaths[] = {
+    {"/init_broadcaster", kDiskOnly, 404},  // Trainers go on without it after a 404.
+    {"/init_weight*", kDiskOnly},
+    {"/start_weight_update", kDiskOnly},
+    {"/finish_weight_update", kDiskOnly},
+    {"/update_weights_from_*", kDiskOnly},
+    {"/destroy_weights_update_group", kDiskOnly},
+    {"/pull_weights", kDiskOnly},
+    {"/areal_*", kDiskOnly},
+    {"/load_lora_adapter", kNoAdapters},
+    {"/unload_lora_adapter", kNoAdapters},
+    {"/release_memory_occupation", kMemoryStays},
+    {"/resume_memory_occupation", kMemoryStays},
+    {"/sleep", kMemoryStays},
+    {"/wake_up", kMemoryStays},
+};
+
+// Null: the path is none of them.
+const RefusedPath* refused_path(std::string_view path) {
+  const auto* const found = std::ranges::find_if(kRefusedPaths, [&](const RefusedPath& each) {
+    const std::string_view pattern = each.pattern;
+    return pattern.ends_with('*') ? path.starts_with(pattern.substr(0, pattern.size() - 1))
+                                  : path == pattern;
+  });
+  return found == std::end(kRefusedPaths) ? nullptr : found;
+}
 
 constexpr std::array<std::string_view, 15> kMembers = {
     "mode",       "model_path",  "weight_version", "abort_all_requests",
@@ -146,14 +165,14 @@ std::string_view query_value(std::string_view query, std::string_view name) {
 
 ControlRefusal wrong(std::string message) { return {.status = 400, .message = std::move(message)}; }
 
-std::optional<ControlRefusal> set_mode(std::string_view word, PauseMode otherwise,
-                                       net::OrderAsked& order) {
+Result<Done, ControlRefusal> set_mode(std::string_view word, PauseMode otherwise,
+                                      net::OrderAsked& order) {
   const auto mode = word.empty() ? std::optional(otherwise) : mode_of(word);
   if (!mode) {
     return wrong("mode must be abort, wait, retract, keep or in_place, got " + std::string(word));
   }
   order.mode = *mode;
-  return std::nullopt;
+  return ok();
 }
 
 // They go to logs and terminals.
@@ -161,8 +180,8 @@ bool has_control_characters(std::string_view text) {
   return std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-std::optional<ControlRefusal> set_path(const std::optional<std::string>& path, const char* name,
-                                       net::OrderAsked& order) {
+Result<Done, ControlRefusal> set_path(const std::optional<std::string>& path, const char* name,
+                                      net::OrderAsked& order) {
   if (!path || path->empty()) {
     return wrong(std::string(name) + " must name a .gguf file below rollout.weights_dir");
   }
@@ -173,14 +192,14 @@ std::optional<ControlRefusal> set_path(const std::optional<std::string>& path, c
     return wrong(std::string(name) + " has control characters");
   }
   order.path = *path;
-  return std::nullopt;
+  return ok();
 }
 
-std::optional<ControlRefusal> set_version(const Body& body, std::string_view name,
-                                          net::OrderAsked& order) {
+Result<Done, ControlRefusal> set_version(const Body& body, std::string_view name,
+                                         net::OrderAsked& order) {
   const std::string_view value = body.value(name);
   if (value.empty() || value == "null") {
-    return std::nullopt;
+    return ok();
   }
   const auto text = openai::json_string(value);
   if (!text && (value.starts_with('{') || value.starts_with('['))) {
@@ -194,11 +213,11 @@ std::optional<ControlRefusal> set_version(const Body& body, std::string_view nam
   if (has_control_characters(order.version)) {
     return wrong(std::string(name) + " has control characters");
   }
-  return std::nullopt;
+  return ok();
 }
 
 // vLLM: reload_weights(weights_path=...)
-std::optional<ControlRefusal> read_rpc(const Body& body, net::OrderAsked& order) {
+Result<Done, ControlRefusal> read_rpc(const Body& body, net::OrderAsked& order) {
   if (text_of(body, "method") != "reload_weights") {
     return wrong("collective_rpc knows the method reload_weights only");
   }
@@ -213,7 +232,7 @@ std::optional<ControlRefusal> read_rpc(const Body& body, net::OrderAsked& order)
   return wrong("reload_weights needs kwargs.weights_path");
 }
 
-std::optional<ControlRefusal> read_body(Words words, const Body& body, net::OrderAsked& order) {
+Result<Done, ControlRefusal> read_body(Words words, const Body& body, net::OrderAsked& order) {
   const std::string mode = text_of(body, "mode").value_or("");
   switch (words) {
     case Words::kPauseBody:
@@ -224,68 +243,35 @@ std::optional<ControlRefusal> read_body(Words words, const Body& body, net::Orde
     case Words::kUpdateDisk:
       order.mode = is_true(body, "abort_all_requests") ? PauseMode::kAbort : PauseMode::kWait;
       order.keeps_pause = is_true(body, "keep_pause");
-      if (auto refusal = set_version(body, "weight_version", order)) {
-        return refusal;
-      }
+      PDJOB_TRY_STATUS(set_version(body, "weight_version", order));
       return set_path(text_of(body, "model_path"), "model_path", order);
     case Words::kUpdateDir:
       if (!body.value("update_info").empty()) {
         return wrong("pdjob takes weights from disk only: name a file as weight_dir");
       }
-      if (auto refusal = set_version(body, "weight_version", order)) {
-        return refusal;
-      }
+      PDJOB_TRY_STATUS(set_version(body, "weight_version", order));
       return set_path(text_of(body, "weight_dir"), "weight_dir", order);
     case Words::kUpdateOwn:
       order.keeps_pause = is_true(body, "keep_pause");
-      if (auto refusal = set_mode(mode, PauseMode::kRetract, order)) {
-        return refusal;
-      }
-      if (auto refusal = set_version(body, "version", order)) {
-        return refusal;
-      }
+      PDJOB_TRY_STATUS(set_mode(mode, PauseMode::kRetract, order));
+      PDJOB_TRY_STATUS(set_version(body, "version", order));
       return set_path(text_of(body, "path"), "path", order);
     case Words::kRpc:
       return read_rpc(body, order);
     case Words::kChecksum:
-      return text_of(body, "action").value_or("checksum") == "checksum"
-                 ? std::nullopt
-                 : std::optional(wrong("weights_checker knows the action checksum only"));
+      if (text_of(body, "action").value_or("checksum") != "checksum") {
+        return wrong("weights_checker knows the action checksum only");
+      }
+      break;
     case Words::kReport:
     case Words::kPauseQuery:
     case Words::kResume:
     case Words::kFlush:
     case Words::kCancel:
     case Words::kNothingToDo:
-    case Words::kNoTransfer:
-    case Words::kNoBroadcaster:
-    case Words::kNoAdapters:
-    case Words::kNoMemory:
       break;
   }
-  return std::nullopt;
-}
-
-// Answers that need no launcher.
-std::optional<std::variant<ControlCall, ControlRefusal, ControlNoOp>> said_at_once(Words words) {
-  constexpr const char* kDiskOnly =
-      "pdjob takes weights from disk only: POST /update_weights_from_disk";
-  switch (words) {
-    case Words::kNoTransfer:
-      return wrong(kDiskOnly);
-    case Words::kNoBroadcaster:
-      return ControlRefusal{.status = 404, .message = kDiskOnly};
-    case Words::kNoAdapters:
-      return wrong(
-          "pdjob serves no LoRA adapters: merge the adapter into a .gguf file, and POST "
-          "/update_weights_from_disk");
-    case Words::kNoMemory:
-      return wrong("pdjob's workers keep their memory: this call has no meaning here");
-    case Words::kNothingToDo:
-      return ControlNoOp{"nothing to do: POST /update_weights_from_disk is a whole update"};
-    default:
-      return std::nullopt;
-  }
+  return ok();
 }
 
 OrderKind kind_of(Words words) {
@@ -309,10 +295,6 @@ OrderKind kind_of(Words words) {
     case Words::kReport:
     case Words::kChecksum:
     case Words::kNothingToDo:
-    case Words::kNoTransfer:
-    case Words::kNoBroadcaster:
-    case Words::kNoAdapters:
-    case Words::kNoMemory:
       break;
   }
   return OrderKind::kReport;
@@ -398,18 +380,20 @@ std::vector<std::pair<std::string_view, std::string_view>> control_routes() {
   for (const Route& route : kControlRoutes) {
     routes.emplace_back(route.method, route.path);
   }
+  for (const RefusedPath& refused : kRefusedPaths) {
+    routes.emplace_back("POST", refused.pattern);
+  }
   return routes;
 }
 
 bool is_control_path(std::string_view path) {
   return std::ranges::any_of(kControlRoutes,
-                             [&](const Route& route) { return route.path == path; });
+                             [&](const Route& route) { return route.path == path; }) ||
+         refused_path(path) != nullptr;
 }
 
-std::variant<ControlCall, ControlRefusal, ControlNoOp> parse_control(std::string_view method,
-                                                                     std::string_view path,
-                                                                     std::string_view query,
-                                                                     const std::string& body) {
+Result<ControlAsk, ControlRefusal> parse_control(std::string_view method, std::string_view path,
+                                                 std::string_view query, const std::string& body) {
   const auto* const route = std::ranges::find_if(kControlRoutes, [&](const Route& each) {
     return each.path == path && each.method == method;
   });
@@ -422,27 +406,31 @@ std::variant<ControlCall, ControlRefusal, ControlNoOp> parse_control(std::string
         refusal.methods.push_back(each.method);
       }
     }
+    if (const RefusedPath* refused = refused_path(path);
+        refused != nullptr && refusal.methods.empty()) {
+      if (method == "POST") {
+        return ControlRefusal{.status = refused->status, .message = refused->why};
+      }
+      refusal.methods = {"POST"};
+    }
     return refusal;
   }
-  if (auto said = said_at_once(route->words)) {
-    return *std::move(said);
+  if (route->words == Words::kNothingToDo) {
+    return ControlAsk(
+        ControlNoOp{"nothing to do: POST /update_weights_from_disk is a whole update"});
   }
   ControlCall call{.order = {.kind = kind_of(route->words)}, .form = route->form};
   if (route->words == Words::kPauseQuery) {
-    if (const auto refusal = set_mode(query_value(query, "mode"), PauseMode::kAbort, call.order)) {
-      return *refusal;
-    }
-    return call;
+    PDJOB_TRY_STATUS(set_mode(query_value(query, "mode"), PauseMode::kAbort, call.order));
+    return ControlAsk(std::move(call));
   }
   const std::string text = body.empty() ? "{}" : body;
   const auto members = Body::scan(text, kMembers);
   if (!members) {
     return wrong("the body is not a JSON object: " + members.error().message);
   }
-  if (const auto refusal = read_body(route->words, *members, call.order)) {
-    return *refusal;
-  }
-  return call;
+  PDJOB_TRY_STATUS(read_body(route->words, *members, call.order));
+  return ControlAsk(std::move(call));
 }
 
 ControlReply control_done(const std::string& message) {

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "common/result.h"
 #include "net/control/message.h"
 
 namespace pdjob::router {
@@ -49,6 +49,7 @@ struct ControlRefusal {
 struct ControlNoOp {
   std::string message;
 };
+using ControlAsk = std::variant<ControlCall, ControlNoOp>;
 
 // A worker, as the router knows it.
 struct ControlWorker {
@@ -63,17 +64,15 @@ struct ControlFacts {
   std::vector<ControlWorker> workers;
 };
 
-// Methods and paths of all control calls, for the reference page.
+// Methods and paths of all control calls, for the reference page. `*`: all that begin so.
 std::vector<std::pair<std::string_view, std::string_view>> control_routes();
 
 // True for each path that is a control call, whatever its method.
 bool is_control_path(std::string_view path);
 
 // `query`: without '?'. `body`: JSON, or empty.
-std::variant<ControlCall, ControlRefusal, ControlNoOp> parse_control(std::string_view method,
-                                                                     std::string_view path,
-                                                                     std::string_view query,
-                                                                     const std::string& body);
+Result<ControlAsk, ControlRefusal> parse_control(std::string_view method, std::string_view path,
+                                                 std::string_view query, const std::string& body);
 
 struct ControlReply {
   int status = 200;

@@ -3,8 +3,6 @@
 #include <csignal>
 #include <cstdio>
 #include <deque>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -142,12 +140,6 @@ class ExternalProcess final : net::JobMember::Handler {
     for (uint16_t* port : {&values.port, &values.spare_port}) {
       PDJOB_TRY(*port, free_port());
     }
-    if (recipe_.membership == MembershipBy::kFile) {
-      values.file =
-          std::filesystem::temp_directory_path() / ("pdjob-router-" + std::to_string(getpid()) +
-                                                    "." + std::to_string(effect.instance.value));
-      PDJOB_TRY_STATUS(write_file(running, effect.workers));
-    }
     std::vector<std::string> command =
         recipe_command(recipe_, values, effect.workers, options_.plain);
     command.insert(command.end(), options_.config.args.begin(), options_.config.args.end());
@@ -179,10 +171,6 @@ class ExternalProcess final : net::JobMember::Handler {
               " has ended: " + how);
     const auto ended = running_.extract(instance);
     client_->forget(address_of(ended.mapped()));
-    if (!ended.mapped().values.file.empty()) {
-      std::error_code ignored;
-      std::filesystem::remove(ended.mapped().values.file, ignored);
-    }
     step(InstanceExited{instance, how});
   }
 
@@ -244,28 +232,6 @@ class ExternalProcess final : net::JobMember::Handler {
                              : reply.error().message));
           }
         });
-  }
-
-  void apply(const WriteMembersFile& effect) {
-    if (const Running* running = find(effect.instance)) {
-      if (const Status written = write_file(*running, effect.workers); !written) {
-        log::error(written.error().message);
-      }
-    }
-  }
-
-  // Replaces the file atomically, because the router may read it at any time.
-  Status write_file(const Running& running, const std::vector<net::WorkerEntry>& workers) const {
-    const std::string path = running.values.file;
-    std::ofstream file(path + ".new", std::ios::binary);
-    file << recipe_file(recipe_, running.values, workers);
-    file.close();
-    std::error_code failed;
-    std::filesystem::rename(path + ".new", path, failed);
-    if (!file || failed) {
-      return Error{ErrorCode::kUnavailable, "cannot write " + path};
-    }
-    return ok();
   }
 
   void apply(const PassTo& effect) {

@@ -57,18 +57,9 @@ void ExternalRouter::on(const MembersChanged& event) {
 }
 
 void ExternalRouter::changed(Instance& serving) {
-  switch (recipe_.membership) {
-    case MembershipBy::kRestart:
-      break;
-    case MembershipBy::kHttp:
-      serving.tell_again = serving.next_check = now_;
-      serving.deadline = now_ + kTellTimeout;
-      break;
-    case MembershipBy::kFile:
-      serving.told = wanted_;
-      serving.next_check = now_ + recipe_.settle;
-      emit(WriteMembersFile{serving.id, workers()});
-      break;
+  if (recipe_.membership == MembershipBy::kHttp) {
+    serving.tell_again = serving.next_check = now_;
+    serving.deadline = now_ + kTellTimeout;
   }
 }
 
@@ -210,7 +201,7 @@ Instant ExternalRouter::start_due() const {
 void ExternalRouter::check(Instance& instance) {
   instance.next_check = kNever;
   if (instance.state == State::kServing && !reads_back()) {
-    return;  // It has had its time to settle.
+    return;  // It cannot be asked.
   }
   instance.asked = true;
   if (instance.state == State::kServing || instance.ready) {

@@ -79,10 +79,6 @@ struct TellOf {
   net::WorkerEntry worker;
   bool added = false;  // False: the worker has gone.
 };
-struct WriteMembersFile {
-  InstanceId instance;
-  std::vector<net::WorkerEntry> workers;
-};
 // Sets where new connections go; empty: they wait.
 struct PassTo {
   std::optional<InstanceId> instance;
@@ -96,9 +92,8 @@ struct GiveUp {
   std::string reason;
 };
 
-using ExternalEffect =
-    std::variant<StartInstance, EndInstance, CheckReady, ReadMembers, TellOf, WriteMembersFile,
-                 PassTo, MembersApplied, ExternalDrained, GiveUp>;
+using ExternalEffect = std::variant<StartInstance, EndInstance, CheckReady, ReadMembers, TellOf,
+                                    PassTo, MembersApplied, ExternalDrained, GiveUp>;
 
 class ExternalRouter {
  public:

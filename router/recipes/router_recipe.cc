@@ -17,7 +17,7 @@ constexpr auto kShipped = std::to_array<ShippedFile>({
 #include "router/recipes/shipped_recipes.inc"
 });
 
-WordNames known_of_instance() { return {"host", "port", "spare_port", "model", "file"}; }
+WordNames known_of_instance() { return {"host", "port", "spare_port", "model"}; }
 WordNames known_of_worker() {
   return {"address", "worker_host", "worker_port", "bootstrap_port", "name", "role", "model"};
 }
@@ -69,8 +69,7 @@ Words instance_words(const RecipeValues& values) {
   return {{"host", values.host},
           {"port", std::to_string(values.port)},
           {"spare_port", std::to_string(values.spare_port)},
-          {"model", values.model},
-          {"file", values.file}};
+          {"model", values.model}};
 }
 
 std::vector<std::string> expand(const RecipeList& list, const Words& instance,
@@ -161,9 +160,7 @@ void read_members(ConfigReader& in, RouterRecipe& recipe) {
 
 void read_membership(ConfigReader& in, RouterRecipe& recipe) {
   in.field("membership", recipe.membership,
-           {{"restart", MembershipBy::kRestart},
-            {"http", MembershipBy::kHttp},
-            {"file", MembershipBy::kFile}},
+           {{"restart", MembershipBy::kRestart}, {"http", MembershipBy::kHttp}},
            {"How it learns who is there."});
   if (recipe.membership == MembershipBy::kHttp) {
     read_call(in, "add", recipe.add);
@@ -171,10 +168,6 @@ void read_membership(ConfigReader& in, RouterRecipe& recipe) {
     if (recipe.members_path.empty()) {
       in.fail("members", "is missing: what is told by http is read back");
     }
-  }
-  if (recipe.membership == MembershipBy::kFile) {
-    in.field("file", recipe.file, {"What is written to {file} whenever somebody comes or goes."});
-    in.field("settle", recipe.settle, {"Until the router has taken in a change."});
   }
 }
 
@@ -198,7 +191,6 @@ void check_texts(ConfigReader& in, const RouterRecipe& recipe) {
   check_command("command", recipe.command);
   check_command("plain_command", recipe.plain_command);
   check_words(in, "environment", recipe.environment, texts);
-  check_words(in, "file", recipe.file, texts);
 }
 
 void read(ConfigReader& in, RouterRecipe& recipe) {
@@ -285,11 +277,6 @@ std::vector<std::string> recipe_command(const RouterRecipe& recipe, const Recipe
     }
   }
   return command;
-}
-
-std::string recipe_file(const RouterRecipe& recipe, const RecipeValues& values,
-                        std::span<const net::WorkerEntry> workers) {
-  return fill_words(recipe.file, all_words(recipe, values, workers));
 }
 
 std::string recipe_member_name(const RouterRecipe& recipe, const net::WorkerEntry& worker) {

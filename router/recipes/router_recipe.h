@@ -23,7 +23,6 @@ namespace pdjob::router {
 enum class MembershipBy {
   kRestart,  // It cannot: a new instance replaces it, and it drains.
   kHttp,     // A call for each change, and one to read its workers back.
-  kFile,     // It rereads a file.
 };
 
 // A part of the command line, or of a text, with something of each worker.
@@ -60,8 +59,6 @@ struct RouterRecipe {
   MembershipBy membership = MembershipBy::kRestart;
   RecipeCall add;     // kHttp.
   RecipeCall remove;  // {id}: the member "id" of the worker's object as read back.
-  std::string file;   // kFile: the content of {file}.
-  Duration settle{};  // kFile: time to apply a change.
   Duration start_timeout = std::chrono::seconds(60);
   Duration drain_timeout = std::chrono::seconds(30);  // After SIGTERM; then it is killed.
 };
@@ -72,7 +69,6 @@ struct RecipeValues {
   uint16_t port = 0;
   uint16_t spare_port = 0;  // For metrics and the like.
   std::string model;
-  std::string file;
 };
 
 // kInvalidArgument: the error lists everything wrong with the text, as config_reader.h does.
@@ -87,8 +83,6 @@ Status serves(const RouterRecipe& recipe, bool plain);
 // Lists workers in the order of `workers`.
 std::vector<std::string> recipe_command(const RouterRecipe& recipe, const RecipeValues& values,
                                         std::span<const net::WorkerEntry> workers, bool plain);
-std::string recipe_file(const RouterRecipe& recipe, const RecipeValues& values,
-                        std::span<const net::WorkerEntry> workers);
 std::string recipe_member_name(const RouterRecipe& recipe, const net::WorkerEntry& worker);
 // `id`: the router's id of the worker, as read back.
 RecipeCall recipe_call(const RouterRecipe& recipe, const RecipeCall& call,

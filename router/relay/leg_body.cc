@@ -136,8 +136,8 @@ std::array<openai::JsonEdit, 4> kv_edits(const KvWords& kv) {
 
 // An integer from 0 to `max`; larger ones become `max`, so that products do not overflow. Empty:
 // the member is missing or null, or a limit of tokens is -1, which is none.
-using Limit = std::variant<std::optional<uint64_t>, openai::ApiError>;
-Limit limit_of(const openai::JsonObject& object, std::string_view name, uint64_t max) {
+Result<std::optional<uint64_t>, openai::ApiError> limit_of(const openai::JsonObject& object,
+                                                           std::string_view name, uint64_t max) {
   const std::string_view value = object.value(name);
   if (value.empty() || value == "null") {
     return std::optional<uint64_t>();
@@ -211,7 +211,7 @@ std::string one_token(std::string_view sampling_params) {
 
 }  // namespace
 
-std::variant<RequestBody, openai::ApiError> RequestBody::scan(std::string text, BodyForm form) {
+Result<RequestBody, openai::ApiError> RequestBody::scan(std::string text, BodyForm form) {
   RequestBody body;
   body.text_ = std::make_unique<const std::string>(std::move(text));
   body.form_ = form;
@@ -220,10 +220,8 @@ std::variant<RequestBody, openai::ApiError> RequestBody::scan(std::string text, 
     return openai::to_api_error(object.error());
   }
   body.model_ = openai::json_string(object->value("model")).value_or("");
-  if (const auto error =
-          form == BodyForm::kOpenai ? body.read_limits(*object) : body.read_inner_limits(*object)) {
-    return *error;
-  }
+  PDJOB_TRY_STATUS(form == BodyForm::kOpenai ? body.read_limits(*object)
+                                             : body.read_inner_limits(*object));
   body.object_ = std::move(*object);
   // A conversation is one prompt.
   const PromptCounts counts =
@@ -236,7 +234,7 @@ std::variant<RequestBody, openai::ApiError> RequestBody::scan(std::string text, 
   return body;
 }
 
-std::optional<openai::ApiError> RequestBody::read_limits(const openai::JsonObject& object) {
+Result<Done, openai::ApiError> RequestBody::read_limits(const openai::JsonObject& object) {
   std::optional<uint64_t> output_tokens;
   std::optional<uint64_t> choices;
   for (const auto& [name, max, largest] :
@@ -245,36 +243,30 @@ std::optional<openai::ApiError> RequestBody::read_limits(const openai::JsonObjec
         {"n_predict", kOutputTokensMax, &output_tokens},
         {"n", kChoicesMax, &choices},
         {"best_of", kChoicesMax, &choices}}) {
-    const Limit limit = limit_of(object, name, max);
-    if (const auto* error = std::get_if<openai::ApiError>(&limit)) {
-      return *error;
-    }
+    PDJOB_TRY(const auto limit, limit_of(object, name, max));
     // Engines differ in which of these names they use. An empty limit is less than any.
-    *largest = std::max(*largest, std::get<std::optional<uint64_t>>(limit));
+    *largest = std::max(*largest, limit);
   }
   output_tokens_ = output_tokens.value_or(kOutputTokensAssumed);
   choices_ = std::max<uint64_t>(1, choices.value_or(1));
-  return std::nullopt;
+  return ok();
 }
 
 // Wrong values are the worker's to refuse, but a limit must be an integer here, too.
-std::optional<openai::ApiError> RequestBody::read_inner_limits(const openai::JsonObject& object) {
+Result<Done, openai::ApiError> RequestBody::read_inner_limits(const openai::JsonObject& object) {
   const FormNames& names = names_of(form_);
   output_tokens_ = names.output_tokens;
   if (embeds()) {
-    return std::nullopt;
+    return ok();
   }
   if (form_ == BodyForm::kResponses) {
-    const Limit limit = limit_of(object, "max_output_tokens", kOutputTokensMax);
-    if (const auto* error = std::get_if<openai::ApiError>(&limit)) {
-      return *error;
-    }
-    output_tokens_ = std::get<std::optional<uint64_t>>(limit).value_or(output_tokens_);
-    return std::nullopt;
+    PDJOB_TRY(const auto limit, limit_of(object, "max_output_tokens", kOutputTokensMax));
+    output_tokens_ = limit.value_or(output_tokens_);
+    return ok();
   }
   const std::string_view value = object.value("sampling_params");
   if (!value.starts_with('{')) {
-    return std::nullopt;
+    return ok();
   }
   const std::string text(value);
   const auto params = openai::JsonObject::scan(text, names.params);
@@ -284,13 +276,10 @@ std::optional<openai::ApiError> RequestBody::read_inner_limits(const openai::Jso
   for (const auto& [name, max, out] :
        {std::tuple{names.params[0], kOutputTokensMax, &output_tokens_},
         {names.params[1], kChoicesMax, &choices_}}) {
-    const Limit limit = limit_of(*params, name, max);
-    if (const auto* error = std::get_if<openai::ApiError>(&limit)) {
-      return *error;
-    }
-    *out = std::max<uint64_t>(1, std::get<std::optional<uint64_t>>(limit).value_or(*out));
+    PDJOB_TRY(const auto limit, limit_of(*params, name, max));
+    *out = std::max<uint64_t>(1, limit.value_or(*out));
   }
-  return std::nullopt;
+  return ok();
 }
 
 RouterMembers router_members(BodyForm form) {

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
+#include "common/result.h"
 #include "openai/json/json_edit.h"
 #include "openai/openai.h"
 #include "router/core/kv_words.h"
@@ -37,8 +37,8 @@ RouterMembers router_members(BodyForm form);
 class RequestBody {
  public:
   // Returns a 400 unless `text` is one JSON object with integer limits.
-  static std::variant<RequestBody, openai::ApiError> scan(std::string text,
-                                                          BodyForm form = BodyForm::kOpenai);
+  static Result<RequestBody, openai::ApiError> scan(std::string text,
+                                                    BodyForm form = BodyForm::kOpenai);
 
   const std::string& model() const { return model_; }  // Empty: not named.
   // All prompts. An estimate: about four bytes of text make a token; token ids are counted.
@@ -83,8 +83,8 @@ class RequestBody {
                          std::string_view weights = {}) const;
 
  private:
-  std::optional<openai::ApiError> read_limits(const openai::JsonObject& object);
-  std::optional<openai::ApiError> read_inner_limits(const openai::JsonObject& object);
+  Result<Done, openai::ApiError> read_limits(const openai::JsonObject& object);
+  Result<Done, openai::ApiError> read_inner_limits(const openai::JsonObject& object);
 
   // On the heap, so that the scan's views of it stay valid when the body moves.
   std::unique_ptr<const std::string> text_;

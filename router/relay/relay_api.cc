@@ -164,19 +164,18 @@ void RelayApi::answer_aborted(RequestId id) {
     exchange.sink->abort();
   } else if (const auto parsed =
                  openai::parse_api_request(kind_of(exchange.target), exchange.body.text());
-             const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-    reply_json(*exchange.sink, {.status = error->status,
-                                .body = openai::error_body(*error),
+             !parsed) {
+    reply_json(*exchange.sink, {.status = parsed.error().status,
+                                .body = openai::error_body(parsed.error()),
                                 .headers = std::move(headers)});
   } else {
-    const auto& request = std::get<openai::ApiRequest>(parsed);
-    openai::ReplyOptions options = openai::reply_options(request);
+    openai::ReplyOptions options = openai::reply_options(*parsed);
     options.id = exchange.request_id;
     options.created = loop_.unix_seconds();
     headers.emplace_back(openai::header::kAborted, "1");
     exchange.sink->reply(
-        200, request.stream ? openai::kEventStream : "application/json",
-        openai::aborted_reply(request, options,
+        200, parsed->stream ? openai::kEventStream : "application/json",
+        openai::aborted_reply(*parsed, options,
                               {.seconds = seconds(loop_.now() - exchange.trail.moments.arrived),
                                .weight_version = core_.weight_version()}),
         headers);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "common/check.h"
 #include "common/limits.h"
@@ -43,15 +42,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
        {openai::ApiKind::kChat, openai::ApiKind::kCompletion, openai::ApiKind::kSglang,
         openai::ApiKind::kTokens, openai::ApiKind::kEmbedding, openai::ApiKind::kResponses}) {
     const auto parsed = openai::parse_api_request(kind, body);
-    if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-      PDJOB_CHECK(error->status == 400 && !error->message.empty());
-      PDJOB_CHECK(!openai::error_body(*error).empty());
+    if (!parsed) {
+      PDJOB_CHECK(parsed.error().status == 400 && !parsed.error().message.empty());
+      PDJOB_CHECK(!openai::error_body(parsed.error()).empty());
     } else {
-      check_request(std::get<openai::ApiRequest>(parsed));
+      check_request(*parsed);
     }
   }
-  if (const auto abort = openai::parse_abort(openai::AbortForm::kSglang, body);
-      const auto* asked = std::get_if<openai::AbortRequest>(&abort)) {
+  if (const auto asked = openai::parse_abort(openai::AbortForm::kSglang, body)) {
     PDJOB_CHECK(asked->names.size() <= limits::kAbortNamesMax && asked->all == asked->means(""));
   }
   if (const auto vector = openai::parse_embedding(std::string(body))) {

@@ -21,11 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<net::WorkerEntry> workers = {
       {.name = "prefill-0", .role = net::Role::kPrefill, .host = "10.0.0.1", .port = 1},
       {.name = "decode-0", .role = net::Role::kDecode, .host = "::1", .port = 2}};
-  const router::RecipeValues values = {.host = "127.0.0.1", .port = 3, .model = "m", .file = "f"};
+  const router::RecipeValues values = {.host = "127.0.0.1", .port = 3, .model = "m"};
   for (const bool plain : {false, true}) {
     static_cast<void>(recipe_command(*recipe, values, workers, plain));
   }
-  static_cast<void>(recipe_file(*recipe, values, workers));
   for (const router::RecipeCall* call : {&recipe->add, &recipe->remove}) {
     static_cast<void>(recipe_call(*recipe, *call, workers.front(), "id"));
   }

@@ -14,25 +14,14 @@ import openai
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from conftest import BIN, CACHE, ROOT, Process, eventually, get, metric, running_job, single  # noqa: E402, F401
+from conftest import BIN, CACHE, Process, eventually, get, metric, running_job, single  # noqa: E402, F401
 
 PEERS = CACHE / "peers"
-OWN_RECIPE = f"""
-command: ["{sys.executable}", {ROOT}/tests/support/file_router.py, "{{port}}", "{{file}}"]
-lists: {{workers: {{of: all, each: ["{{role}} {{address}}\\n"], join: ""}}}}
-ready: /health
-membership: file
-file: "{{workers}}"
-"""
-ROUTERS = ["vllm-router", "sglang-router", "toy-proxy", "own"]
+ROUTERS = ["vllm-router", "sglang-router", "toy-proxy"]
 
 
-def router_section(recipe, folder):
+def router_section(recipe):
     """Returns the router section of the job file. Skips the test if the router is missing here."""
-    if recipe == "own":
-        path = pathlib.Path(folder) / "own.yaml"
-        path.write_text(OWN_RECIPE)
-        return f"type: command, recipe: {path}"
     if recipe == "toy-proxy":
         if "VLLM_TOY_PROXY" not in os.environ:
             pytest.skip("toy_proxy_server.py is in vLLM's sources only: name it in VLLM_TOY_PROXY")
@@ -72,7 +61,7 @@ def check_answers(job, single, count=3):
 @pytest.mark.parametrize("recipe", ROUTERS)
 def test_official_router_serves_our_workers_and_learns_who_leaves_and_who_joins(recipe, single):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder, prefill=2, decode=2, router=router_section(recipe, folder)) as job:
+        with running_job(folder, prefill=2, decode=2, router=router_section(recipe)) as job:
             check_answers(job, single)
             decode = [job.processes()[name]["url"] for name in ("decode-0", "decode-1")]
             assert all(metric(url, "pdjob_kv_received_bytes_total") > 0 for url in decode)
@@ -98,7 +87,7 @@ def test_official_router_serves_our_workers_and_learns_who_leaves_and_who_joins(
 @pytest.mark.parametrize("recipe", ["vllm-router", "sglang-router"])
 def test_a_router_that_is_killed_is_started_again_and_clients_keep_their_address(recipe, single):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder, router=router_section(recipe, folder)) as job:
+        with running_job(folder, router=router_section(recipe)) as job:
             check_answers(job, single, count=1)
             wrapper = job.processes()["router-0"]["pid"]
             (program,) = children_of(wrapper)

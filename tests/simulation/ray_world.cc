@@ -77,7 +77,8 @@ class Launcher {
   std::string states() const {
     std::string text = session_.trouble();
     for (const RaySlot& slot : session_.slots()) {
-      text += " " + slot.name + " " + to_string(slot.state) + " " + slot.trouble + ";";
+      text += " " + slot.name + " " + std::to_string(static_cast<int>(slot.state)) + " " +
+              slot.trouble + ";";
     }
     return text;
   }

@@ -13,7 +13,6 @@ namespace pdjob::simulation {
 namespace {
 
 using kvtransfer::LinkSocket;
-using kvtransfer::UniqueFd;
 
 }  // namespace
 
@@ -24,8 +23,8 @@ struct SimSockets::Direction {
   std::string unread;
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
-  std::deque<std::pair<uint64_t, UniqueFd>> shared;  // By the number of the byte they came with.
-  bool ended = false;                                // The reader sees the end.
+  std::deque<std::pair<uint64_t, Fd>> shared;  // By the number of the byte they came with.
+  bool ended = false;                          // The reader sees the end.
   bool writer_waits = false;
 };
 
@@ -142,7 +141,7 @@ class SimSockets::End final : public LinkSocket {
     return {ErrorCode::kUnavailable, std::string("KV link lost: ") + std::strerror(errno)};
   }
 
-  ssize_t read(std::span<iovec> pieces, std::deque<UniqueFd>& shared) override {
+  ssize_t read(std::span<iovec> pieces, std::deque<Fd>& shared) override {
     Direction& in = side().in;
     size_t bytes = 0;
     for (const iovec& piece : pieces) {
@@ -166,7 +165,7 @@ class SimSockets::End final : public LinkSocket {
     return static_cast<ssize_t>(bytes);
   }
 
-  ssize_t write(std::span<const iovec> pieces, const UniqueFd& shared, Then /*then*/) override {
+  ssize_t write(std::span<const iovec> pieces, const Fd& shared, Then /*then*/) override {
     Direction& out = connection_->sides[1 - index_].in;
     if (side().error != 0 || connection_->sides[1 - index_].closed) {
       errno = side().error != 0 ? side().error : EPIPE;
@@ -188,8 +187,7 @@ class SimSockets::End final : public LinkSocket {
       return -1;
     }
     if (shared.valid()) {
-      out.shared.emplace_back(out.bytes_written,
-                              UniqueFd(::fcntl(shared.get(), F_DUPFD_CLOEXEC, 0)));
+      out.shared.emplace_back(out.bytes_written, Fd(::fcntl(shared.get(), F_DUPFD_CLOEXEC, 0)));
     }
     const size_t taken = bytes.size();
     send(out, filter_ ? filter_(bytes) : std::move(bytes));
@@ -244,7 +242,7 @@ class SimSockets::StreamEnd final : public net::Stream, net::FdHandler {
   int connect_error() const override { return end_.broken(); }
   ssize_t read(std::span<char> to) override {
     iovec piece{.iov_base = to.data(), .iov_len = to.size()};
-    std::deque<UniqueFd> none;
+    std::deque<Fd> none;
     const ssize_t count = end_.read({&piece, 1}, none);
     return count < 0 ? -errno : count;
   }
@@ -258,7 +256,7 @@ class SimSockets::StreamEnd final : public net::Stream, net::FdHandler {
     if (parts.empty()) {
       return 0;
     }
-    const ssize_t count = end_.write(parts, UniqueFd(), LinkSocket::Then::kNothing);
+    const ssize_t count = end_.write(parts, Fd(), LinkSocket::Then::kNothing);
     return count < 0 ? -errno : count;
   }
   void finish_writing() override { end_.finish_writing(); }

@@ -287,7 +287,7 @@ class FaultTransport final : public Transport {
 
   TransportCapabilities capabilities() const override { return transport_->capabilities(); }
 
-  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override {
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, Fd shared) override {
     PDJOB_TRY(std::unique_ptr<RowSender> sender, transport_->open_sender(grant, std::move(shared)));
     return std::unique_ptr<RowSender>(std::make_unique<FaultRowSender>(
         stream_, *transport_, gpu_, grant.id, plans_(grant.id), std::move(sender)));

@@ -94,23 +94,21 @@ void GenerationIntake::take(net::ExchangeId id, openai::ApiKind kind, net::HttpR
                           [this, asked](auto parsed) { on_parsed(asked, std::move(parsed)); }));
 }
 
-void GenerationIntake::on_parsed(Asked asked,
-                                 std::variant<openai::ApiRequest, openai::ApiError> parsed) {
-  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-    return refuse(asked.http, *error);
+void GenerationIntake::on_parsed(Asked asked, Result<openai::ApiRequest, openai::ApiError> parsed) {
+  if (!parsed) {
+    return refuse(asked.http, parsed.error());
   }
-  auto& request = std::get<openai::ApiRequest>(parsed);
-  if (!request.model.empty() && request.model != engine_.facts().name) {
+  if (!parsed->model.empty() && parsed->model != engine_.facts().name) {
     return refuse(asked.http,
-                  openai::invalid_request("the model `" + request.model.substr(0, kQuotedBytesMax) +
+                  openai::invalid_request("the model `" + parsed->model.substr(0, kQuotedBytesMax) +
                                               "` does not exist; this worker serves `" +
                                               engine_.facts().name + "`",
                                           "model", "model_not_found", 404));
   }
-  if (request.bootstrap) {
-    on_bootstrap(std::move(asked), std::move(request));
+  if (parsed->bootstrap) {
+    on_bootstrap(std::move(asked), *std::move(parsed));
   } else {
-    generate(asked, std::move(request));
+    generate(asked, *std::move(parsed));
   }
 }
 
@@ -140,8 +138,8 @@ void GenerationIntake::on_bootstrap(Asked asked, openai::ApiRequest request) {
 }
 
 void GenerationIntake::generate(const Asked& asked, openai::ApiRequest request) {
-  if (const auto wrong = maker_.check(request)) {
-    return refuse(asked.http, *wrong);
+  if (const auto checked = maker_.check(request); !checked) {
+    return refuse(asked.http, checked.error());
   }
   const bool tools = !request.tools.empty();
   if (!tools && !request.sampling.structured()) {
@@ -175,17 +173,15 @@ void GenerationIntake::prepare(const Asked& asked, openai::ApiRequest request,
                                std::shared_ptr<const engine::CompiledGrammar> grammar) {
   const size_t choices = GenerationMaker::prompts(request) * request.choices;
   const bool small = is_short(asked.bytes) && choices <= limits::kPreparedAtOnceChoicesMax;
-  prepare(
-      asked.http, asked.bytes, small ? Size::kSmall : Size::kLarge,
-      prepare_generations(maker_, std::move(request), loop_.entropy(), std::move(grammar),
-                          [this, asked](std::variant<PreparedRequest, openai::ApiError> outcome) {
-                            if (const auto* error = std::get_if<openai::ApiError>(&outcome)) {
-                              return refuse(asked.http, *error);
-                            }
-                            auto& prepared = std::get<PreparedRequest>(outcome);
-                            start_(asked, std::move(prepared), waiting_.at(asked.http).aborted);
-                            end_waiting(asked.http);  // Last: the worker must not drain before.
-                          }));
+  prepare(asked.http, asked.bytes, small ? Size::kSmall : Size::kLarge,
+          prepare_generations(maker_, std::move(request), loop_.entropy(), std::move(grammar),
+                              [this, asked](Result<PreparedRequest, openai::ApiError> outcome) {
+                                if (!outcome) {
+                                  return refuse(asked.http, outcome.error());
+                                }
+                                start_(asked, *std::move(outcome), waiting_.at(asked.http).aborted);
+                                end_waiting(asked.http);  // Last: the worker must not drain before.
+                              }));
 }
 
 void GenerationIntake::prepare(net::ExchangeId id, size_t bytes, Size size,
@@ -224,12 +220,12 @@ bool GenerationIntake::end_waiting(net::ExchangeId id) {
 }
 
 BodyThen GenerationIntake::reply_with_body(net::ExchangeId id) {
-  return [this, id](std::variant<std::string, openai::ApiError> body) {
-    if (const auto* error = std::get_if<openai::ApiError>(&body)) {
-      return refuse(id, *error);
+  return [this, id](Result<std::string, openai::ApiError> body) {
+    if (!body) {
+      return refuse(id, body.error());
     }
     end_waiting(id);
-    replies_.json(id, std::get<std::string>(body));
+    replies_.json(id, *body);
   };
 }
 
@@ -248,12 +244,12 @@ void GenerationIntake::tokenize(net::ExchangeId id, const net::HttpRequest& http
     return;
   }
   auto parsed = openai::parse_tokenize_request(http.body);
-  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-    return refuse(id, *error);
+  if (!parsed) {
+    return refuse(id, parsed.error());
   }
   prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
-          prepare_tokens(maker_, std::move(std::get<openai::TokenizeRequest>(parsed)),
-                         engine_.config().tokens_per_sequence, reply_with_body(id)));
+          prepare_tokens(maker_, *std::move(parsed), engine_.config().tokens_per_sequence,
+                         reply_with_body(id)));
 }
 
 void GenerationIntake::detokenize(net::ExchangeId id, const net::HttpRequest& http) {
@@ -263,12 +259,11 @@ void GenerationIntake::detokenize(net::ExchangeId id, const net::HttpRequest& ht
   const size_t tokens_max =
       std::max<size_t>(limits::kDetokenizeTokensMax, engine_.config().tokens_per_sequence);
   auto parsed = openai::parse_detokenize_request(http.body, tokens_max);
-  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-    return refuse(id, *error);
+  if (!parsed) {
+    return refuse(id, parsed.error());
   }
   prepare(id, http.body.size(), is_short(http.body.size()) ? Size::kSmall : Size::kLarge,
-          prepare_text(maker_, std::move(std::get<openai::DetokenizeRequest>(parsed)),
-                       reply_with_body(id)));
+          prepare_text(maker_, *std::move(parsed), reply_with_body(id)));
 }
 
 }  // namespace pdjob::worker

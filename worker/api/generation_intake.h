@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <variant>
 
+#include "common/result.h"
 #include "engine/engine.h"
 #include "net/control/message.h"
 #include "net/http/http_server.h"
@@ -55,7 +54,7 @@ class GenerationIntake {
   }
 
  private:
-  void on_parsed(Asked asked, std::variant<openai::ApiRequest, openai::ApiError> parsed);
+  void on_parsed(Asked asked, Result<openai::ApiRequest, openai::ApiError> parsed);
   void on_bootstrap(Asked asked, openai::ApiRequest request);
   // The steps between a parsed request and its start. Each step ends in the next one or in
   // refuse(). A client that leaves ends them.

@@ -11,7 +11,7 @@ namespace pdjob::worker {
 namespace {
 
 // The half of a hand-over that the request asks for, or an error if this worker's role excludes it.
-std::variant<KvMode, openai::ApiError> kv_mode(const openai::ApiRequest& request, net::Role role) {
+Result<KvMode, openai::ApiError> kv_mode(const openai::ApiRequest& request, net::Role role) {
   if (!request.kv_transfer) {
     return KvMode::kLocal;
   }
@@ -94,13 +94,11 @@ size_t GenerationMaker::prompts(const openai::ApiRequest& request) {
   return openai::is_chat(request.kind) ? 1 : request.prompts.size() + request.token_prompts.size();
 }
 
-std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest& request) const {
-  if (const auto mode = kv_mode(request, role_); std::holds_alternative<openai::ApiError>(mode)) {
-    return std::get<openai::ApiError>(mode);
+Result<Done, openai::ApiError> GenerationMaker::check(const openai::ApiRequest& request) const {
+  if (const auto mode = kv_mode(request, role_); !mode) {
+    return mode.error();
   }
-  if (auto error = wrong_with_embedding(request)) {
-    return error;
-  }
+  PDJOB_TRY_STATUS(can_embed(request));
   size_t bytes_all = 0;
   for (const std::string& text : request.prompts) {
     bytes_all += text.size();
@@ -117,9 +115,7 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
       return too_long("the prompt has " + std::to_string(tokens.size()), prompt_field(request));
     }
   }
-  if (auto error = too_many_logprobs(request, tokens_all)) {
-    return error;
-  }
+  PDJOB_TRY_STATUS(logprobs_fit(request, tokens_all));
   size_t chat_bytes = 0;
   for (const openai::ApiMessage& message : request.messages) {
     chat_bytes += message.content.size() + message.reasoning.size();
@@ -144,13 +140,12 @@ std::optional<openai::ApiError> GenerationMaker::check(const openai::ApiRequest&
                                        " bytes of prompts for each of n choices",
                                    request.echo ? "echo" : prompt_ids_field(request));
   }
-  return std::nullopt;
+  return ok();
 }
 
-std::optional<openai::ApiError> GenerationMaker::wrong_with_embedding(
-    const openai::ApiRequest& request) const {
+Result<Done, openai::ApiError> GenerationMaker::can_embed(const openai::ApiRequest& request) const {
   if (request.kind != openai::ApiKind::kEmbedding) {
-    return std::nullopt;
+    return ok();
   }
   const engine::ModelFacts& facts = engine_.facts();
   if (facts.embedding_dim == 0 || facts.pooling == engine::Pooling::kNone) {
@@ -164,11 +159,11 @@ std::optional<openai::ApiError> GenerationMaker::wrong_with_embedding(
         "embeddings of this model have " + std::to_string(facts.embedding_dim) + " dimensions",
         "dimensions");
   }
-  return std::nullopt;
+  return ok();
 }
 
-std::optional<openai::ApiError> GenerationMaker::too_many_logprobs(
-    const openai::ApiRequest& request, size_t prompt_tokens) {
+Result<Done, openai::ApiError> GenerationMaker::logprobs_fit(const openai::ApiRequest& request,
+                                                             size_t prompt_tokens) {
   // An event of a stream must fit into the queue to its client.
   const size_t most = request.stream ? limits::kCumulativeLogprobsMax : limits::kPromptLogprobsMax;
   const std::string field =
@@ -176,7 +171,7 @@ std::optional<openai::ApiError> GenerationMaker::too_many_logprobs(
   const size_t each =
       (1 + static_cast<size_t>(std::max(0, request.sampling.logprobs))) * request.choices;
   if (!request.scores_prompt() || prompt_tokens * each <= most) {
-    return std::nullopt;
+    return ok();
   }
   return openai::invalid_request(
       "a reply has at most " + std::to_string(most) +
@@ -186,24 +181,18 @@ std::optional<openai::ApiError> GenerationMaker::too_many_logprobs(
       field);
 }
 
-std::variant<GenerationRequest, openai::ApiError> GenerationMaker::make(
+Result<GenerationRequest, openai::ApiError> GenerationMaker::make(
     openai::ApiRequest& request, size_t index, uint64_t seed,
     const std::shared_ptr<const engine::CompiledGrammar>& grammar) const {
-  auto prompt = take_prompt(request, index);
-  if (const auto* error = std::get_if<openai::ApiError>(&prompt)) {
-    return *error;
-  }
-  const auto mode = kv_mode(request, role_);
-  if (const auto* error = std::get_if<openai::ApiError>(&mode)) {
-    return *error;
-  }
+  PDJOB_TRY(std::vector<Token> prompt, take_prompt(request, index));
+  PDJOB_TRY(const KvMode mode, kv_mode(request, role_));
   GenerationRequest generation{
-      .prompt = std::move(std::get<0>(prompt)),
+      .prompt = std::move(prompt),
       .stop = request.stop,
       .ignore_eos = request.sampling.ignore_eos,
       .prompt_only = request.stop.max_tokens == 0 && !request.fills_context,
       .shares_prompt = request.cache_salt.empty(),
-      .kv = std::get<KvMode>(mode)};
+      .kv = mode};
   if (request.kind == openai::ApiKind::kEmbedding) {
     generation.reading = PromptReading::kEmbedding;
   } else if (request.scores_prompt()) {
@@ -215,9 +204,7 @@ std::variant<GenerationRequest, openai::ApiError> GenerationMaker::make(
         "must be less than the prompt's " + std::to_string(generation.prompt.size()) + " tokens",
         "logprob_start_len");
   }
-  if (auto error = open_choices(request, seed, grammar, generation)) {
-    return *std::move(error);
-  }
+  PDJOB_TRY_STATUS(open_choices(request, seed, grammar, generation));
   if (request.kv_transfer) {
     generation.transfer = request.kv_transfer->transfer.value_or(TransferId{});
     generation.two_hop = !request.kv_transfer->transfer;
@@ -226,15 +213,12 @@ std::variant<GenerationRequest, openai::ApiError> GenerationMaker::make(
   if (!request.resumed.empty() && generation.kv != KvMode::kOffer) {
     const auto resumed = request.resumed.begin() + static_cast<ptrdiff_t>(index * request.choices);
     generation.resumed.assign(resumed, resumed + request.choices);
-    if (auto error = wrong_with(generation)) {
-      return *std::move(error);
-    }
+    PDJOB_TRY_STATUS(can_resume(generation));
   }
   return generation;
 }
 
-std::optional<openai::ApiError> GenerationMaker::wrong_with(
-    const GenerationRequest& resumed) const {
+Result<Done, openai::ApiError> GenerationMaker::can_resume(const GenerationRequest& resumed) const {
   const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
   for (const std::vector<Token>& tokens : resumed.resumed) {
     if (tokens.size() > static_cast<size_t>(resumed.stop.max_tokens)) {
@@ -245,7 +229,7 @@ std::optional<openai::ApiError> GenerationMaker::wrong_with(
                                      "pdjob_resume");
     }
   }
-  return std::nullopt;
+  return ok();
 }
 
 // A longer text has more tokens than rows, or costs more time and memory to tokenize than one
@@ -263,7 +247,7 @@ openai::ApiError GenerationMaker::too_long(const std::string& what, const char* 
                                  field, "context_length_exceeded");
 }
 
-std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize_to_fit(
+Result<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize_to_fit(
     std::string_view text, const char* field) const {
   if (text.size() > text_bytes_max()) {
     return too_long("the text has " + std::to_string(text.size()) + " bytes", field);
@@ -292,8 +276,8 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize_to_
   return engine_.vocabulary().tokenize(text, /*add_special=*/true, /*parse_special=*/true);
 }
 
-std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
-    std::string_view text, bool add_special) const {
+Result<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(std::string_view text,
+                                                                       bool add_special) const {
   if (text.size() > limits::kTokenizeBytesMax) {
     return openai::invalid_request("the text must have at most " +
                                        std::to_string(limits::kTokenizeBytesMax) + " bytes, got " +
@@ -329,8 +313,7 @@ Result<std::string> GenerationMaker::render(const Chat& chat) const {
                                                    .continues_last = chat.filling.continues_last});
 }
 
-std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
-    const Chat& chat) const {
+Result<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(const Chat& chat) const {
   const auto text = render(chat);
   if (!text) {
     return openai::invalid_request(text.error().message, "messages");
@@ -338,8 +321,8 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::tokenize(
   return tokenize(*text, /*add_special=*/true);
 }
 
-std::variant<std::string, openai::ApiError> GenerationMaker::detokenize(
-    const std::vector<Token>& tokens, bool render_special) const {
+Result<std::string, openai::ApiError> GenerationMaker::detokenize(const std::vector<Token>& tokens,
+                                                                  bool render_special) const {
   std::string text;
   for (const Token token : tokens) {
     if (static_cast<uint32_t>(token) >= engine_.vocabulary().size()) {
@@ -359,9 +342,9 @@ std::string GenerationMaker::text_of(const std::vector<Token>& prompt, bool rend
   return text;
 }
 
-std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
+Result<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
     openai::ApiRequest& request, size_t index) const {
-  std::variant<std::vector<Token>, openai::ApiError> prompt;
+  Result<std::vector<Token>, openai::ApiError> prompt = std::vector<Token>();
   if (openai::is_chat(request.kind)) {
     const auto text = render({request.messages, request.tools, request.chat_template});
     if (!text) {
@@ -375,16 +358,15 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
         tokenize_to_fit(std::exchange(request.prompts[index - request.token_prompts.size()], {}),
                         prompt_field(request));
   }
-  const auto* tokens = std::get_if<0>(&prompt);
-  if (tokens == nullptr) {
+  if (!prompt) {
     return prompt;
   }
-  if (tokens->empty()) {
+  if (prompt->empty()) {
     return openai::invalid_request("the prompt has no tokens", prompt_field(request));
   }
   const auto vocabulary = static_cast<Token>(engine_.vocabulary().size());
-  const auto bad = std::ranges::find_if(*tokens, [&](Token t) { return t < 0 || t >= vocabulary; });
-  if (bad != tokens->end()) {
+  const auto bad = std::ranges::find_if(*prompt, [&](Token t) { return t < 0 || t >= vocabulary; });
+  if (bad != prompt->end()) {
     return openai::invalid_request("token id " + std::to_string(*bad) +
                                        " is not in the vocabulary (0.." +
                                        std::to_string(vocabulary - 1) + ")",
@@ -393,7 +375,7 @@ std::variant<std::vector<Token>, openai::ApiError> GenerationMaker::take_prompt(
   return prompt;
 }
 
-std::optional<openai::ApiError> GenerationMaker::open_choices(
+Result<Done, openai::ApiError> GenerationMaker::open_choices(
     const openai::ApiRequest& request, uint64_t seed,
     const std::shared_ptr<const engine::CompiledGrammar>& grammar,
     GenerationRequest& generation) const {
@@ -419,7 +401,7 @@ std::optional<openai::ApiError> GenerationMaker::open_choices(
   const uint32_t choices = offered ? 1 : request.choices;
   if (generation.prompt_only) {
     generation.samplers.resize(choices);
-    return std::nullopt;
+    return ok();
   }
   for (uint32_t choice = 0; choice < choices; ++choice) {
     SamplingParams params = offered ? SamplingParams{.temperature = 0} : request.sampling;
@@ -431,7 +413,7 @@ std::optional<openai::ApiError> GenerationMaker::open_choices(
     }
     generation.samplers.push_back(std::move(*sampler));
   }
-  return std::nullopt;
+  return ok();
 }
 
 }  // namespace pdjob::worker

@@ -216,11 +216,10 @@ void OpenaiApi::on_tokenizer_info(net::ExchangeId id, net::HttpRequest& /*reques
 template <openai::AbortForm form>
 void OpenaiApi::on_abort(net::ExchangeId id, net::HttpRequest& http) {
   const auto parsed = openai::parse_abort(form, http.body);
-  if (const auto* error = std::get_if<openai::ApiError>(&parsed)) {
-    return replies_->refuse(id, *error);
+  if (!parsed) {
+    return replies_->refuse(id, parsed.error());
   }
-  const size_t count =
-      abort(std::get<openai::AbortRequest>(parsed), http.header(openai::header::kTenant));
+  const size_t count = abort(*parsed, http.header(openai::header::kTenant));
   replies_->json(id, openai::abort_answer(form, count));
 }
 
@@ -232,10 +231,10 @@ void OpenaiApi::on_models(net::ExchangeId id, net::HttpRequest& request) {
     return replies_->json(id, openai::models_body({&card, 1}));
   }
   const auto body = openai::model_body({&card, 1}, request.path.substr(openai::kModelPath.size()));
-  if (const auto* error = std::get_if<openai::ApiError>(&body)) {
-    return replies_->refuse(id, *error);
+  if (!body) {
+    return replies_->refuse(id, body.error());
   }
-  replies_->json(id, std::get<std::string>(body));
+  replies_->json(id, *body);
 }
 
 void OpenaiApi::on_health(net::ExchangeId id, net::HttpRequest& /*request*/) {

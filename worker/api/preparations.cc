@@ -22,28 +22,24 @@ class GenerationsPreparation final : public Preparation {
     openai::ApiRequest& request = prepared_.request;
     const size_t index = prepared_.generations.size();
     auto made = maker_.make(request, index, seed_ + index * request.choices, grammar_);
-    if (auto* error = std::get_if<openai::ApiError>(&made)) {
-      error_ = std::move(*error);
+    if (!made) {
+      outcome_ = made.error();
       return true;
     }
-    const auto& generation =
-        prepared_.generations.emplace_back(std::move(std::get<GenerationRequest>(made)));
+    const auto& generation = prepared_.generations.emplace_back(*std::move(made));
     if (request.echo) {
       prepared_.echoes.push_back(maker_.text_of(generation.prompt, request.scores_prompt()));
     }
     prompt_tokens_ += generation.prompt.size();
-    if (auto error = GenerationMaker::too_many_logprobs(request, prompt_tokens_)) {
-      error_ = std::move(*error);
-      return true;
-    }
-    return prepared_.generations.size() == prompts_;
+    outcome_ = GenerationMaker::logprobs_fit(request, prompt_tokens_);
+    return !outcome_ || prepared_.generations.size() == prompts_;
   }
 
   void done() override {
-    if (error_) {
-      then_(*std::move(error_));
-    } else {
+    if (outcome_) {
       then_(std::move(prepared_));
+    } else {
+      then_(outcome_.error());
     }
   }
 
@@ -55,14 +51,14 @@ class GenerationsPreparation final : public Preparation {
   const PreparedThen then_;
   PreparedRequest prepared_;
   size_t prompt_tokens_ = 0;
-  std::optional<openai::ApiError> error_;
+  Result<Done, openai::ApiError> outcome_ = ok();
 };
 
 // A preparation with one step.
 template <class Value>
 class WholePreparation final : public Preparation {
  public:
-  using Outcome = std::variant<Value, openai::ApiError>;
+  using Outcome = Result<Value, openai::ApiError>;
   using Work = std::function<Outcome()>;
   using Then = std::function<void(Outcome)>;
 
@@ -72,12 +68,12 @@ class WholePreparation final : public Preparation {
     outcome_ = std::exchange(work_, nullptr)();
     return true;
   }
-  void done() override { then_(std::move(outcome_)); }
+  void done() override { then_(*std::move(outcome_)); }
 
  private:
   Work work_;
   const Then then_;
-  Outcome outcome_;
+  std::optional<Outcome> outcome_;
 };
 using BodyPreparation = WholePreparation<std::string>;
 
@@ -102,15 +98,11 @@ std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
                                             BodyThen then) {
   return std::make_unique<BodyPreparation>(
       [&maker, context_max,
-       request = std::move(request)]() -> std::variant<std::string, openai::ApiError> {
-        const auto tokens =
-            request.messages.empty()
-                ? maker.tokenize(request.prompt, request.add_special_tokens)
-                : maker.tokenize({request.messages, request.tools, request.chat_template});
-        if (const auto* error = std::get_if<openai::ApiError>(&tokens)) {
-          return *error;
-        }
-        const std::vector<Token>& ids = std::get<0>(tokens);
+       request = std::move(request)]() -> Result<std::string, openai::ApiError> {
+        PDJOB_TRY(const std::vector<Token> ids,
+                  request.messages.empty()
+                      ? maker.tokenize(request.prompt, request.add_special_tokens)
+                      : maker.tokenize({request.messages, request.tools, request.chat_template}));
         std::vector<std::string> texts;
         if (request.return_token_strs) {
           texts.reserve(ids.size());
@@ -126,12 +118,10 @@ std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
 std::unique_ptr<Preparation> prepare_text(const GenerationMaker& maker,
                                           openai::DetokenizeRequest request, BodyThen then) {
   return std::make_unique<BodyPreparation>(
-      [&maker, request = std::move(request)]() -> std::variant<std::string, openai::ApiError> {
-        const auto text = maker.detokenize(request.tokens, !request.skip_special_tokens);
-        if (const auto* error = std::get_if<openai::ApiError>(&text)) {
-          return *error;
-        }
-        return openai::detokenize_body(std::get<std::string>(text));
+      [&maker, request = std::move(request)]() -> Result<std::string, openai::ApiError> {
+        PDJOB_TRY(const std::string text,
+                  maker.detokenize(request.tokens, !request.skip_special_tokens));
+        return openai::detokenize_body(text);
       },
       std::move(then));
 }

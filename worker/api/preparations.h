@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "common/result.h"
 #include "net/http/http_server.h"
 #include "openai/openai.h"
 #include "openai/tokenize_request.h"
@@ -20,7 +20,7 @@
 
 namespace pdjob::worker {
 
-using ParsedThen = std::function<void(std::variant<openai::ApiRequest, openai::ApiError>)>;
+using ParsedThen = std::function<void(Result<openai::ApiRequest, openai::ApiError>)>;
 // Parses a long body.
 std::unique_ptr<Preparation> prepare_request(openai::ApiKind kind, std::string body,
                                              ParsedThen then);
@@ -43,15 +43,15 @@ struct PreparedRequest {
   std::vector<GenerationRequest> generations;  // One per prompt, without ids.
   std::vector<std::string> echoes;             // Each prompt's text, if the reply begins with it.
 };
-using PreparedThen = std::function<void(std::variant<PreparedRequest, openai::ApiError>)>;
+using PreparedThen = std::function<void(Result<PreparedRequest, openai::ApiError>)>;
 // Prepares one prompt per step. All follow `grammar`, if there is one. `seed` is for a request
-// without one. Requires: maker.check() found nothing.
+// without one. Requires: maker.check() succeeded.
 std::unique_ptr<Preparation> prepare_generations(
     const GenerationMaker& maker, openai::ApiRequest request, uint64_t seed,
     std::shared_ptr<const engine::CompiledGrammar> grammar, PreparedThen then);
 
 // The body of the reply.
-using BodyThen = std::function<void(std::variant<std::string, openai::ApiError>)>;
+using BodyThen = std::function<void(Result<std::string, openai::ApiError>)>;
 std::unique_ptr<Preparation> prepare_tokens(const GenerationMaker& maker,
                                             openai::TokenizeRequest request, uint32_t context_max,
                                             BodyThen then);

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -90,7 +89,7 @@ struct Pipe {
 Result<Pipe> open_pipe() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    return Error{ErrorCode::kUnavailable, std::string("pipe: ") + std::strerror(errno)};
+    return system_error("pipe");
   }
   return Pipe{net::Fd(ends[0]), net::Fd(ends[1])};
 }

@@ -1,7 +1,5 @@
 #include "worker/foreign/port_claims.h"
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include <sys/socket.h>
@@ -28,7 +26,7 @@ Result<net::Fd> claim(const std::string& host, uint16_t port, Claim kind) {
   }
   if (!socket.valid() ||
       bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0) {
-    return Error{ErrorCode::kUnavailable, address_text(host, port) + ": " + std::strerror(errno)};
+    return system_error(address_text(host, port));
   }
   allow_reuse();
   return socket;

@@ -108,7 +108,7 @@ void GrammarProcess::advance() {
 Status GrammarProcess::start() {
   int ends[2];
   if (!vocabulary_.valid() || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return Error{ErrorCode::kUnavailable, std::string("socketpair: ") + std::strerror(errno)};
+    return system_error("socketpair");
   }
   net::Fd ours(ends[0]);
   const net::Fd theirs(ends[1]);

@@ -176,11 +176,12 @@ TEST_F(BatchRunTest, AnInputThatChangesMeanwhileEndsTheRun) {
 
 TEST_F(BatchRunTest, AHopelessServerEndsTheRun) {
   client_.answer = [](const FakeClient::Attempt&) {
-    return RowResult{.outcome = Outcome::kRefused, .hopeless = "the key is refused"};
+    return RowResult{.outcome = Outcome::kRefused, .status = 401, .hopeless = "the key is refused"};
   };
   const BatchRun::End end = run(options(row("a") + row("b")));
   EXPECT_TRUE(end.broken);
   EXPECT_TRUE(end.hopeless);
+  EXPECT_TRUE(end.refuses_key);
   EXPECT_EQ(end.reason, "the key is refused");
 }
 

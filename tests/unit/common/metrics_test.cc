@@ -17,7 +17,7 @@ TEST(Metrics, WritesThePrometheusText) {
   served.add(2);
   failed.add();
   queued.set(7);
-  queued.add(-2);
+  queued.set(5);
   wait.observe(0.25);
   wait.observe(3);
 

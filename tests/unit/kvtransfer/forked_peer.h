@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/files/fd.h"
 #include "kvtransfer/kv_endpoint.h"
-#include "kvtransfer/rows/unique_fd.h"
 
 namespace pdjob::kvtransfer {
 
@@ -26,8 +26,8 @@ class Pipe {
   Pipe() {
     int fds[2];
     PDJOB_CHECK(::pipe(fds) == 0);
-    read_ = UniqueFd(fds[0]);
-    write_ = UniqueFd(fds[1]);
+    read_ = Fd(fds[0]);
+    write_ = Fd(fds[1]);
   }
   void say(const std::string& line) {
     PDJOB_CHECK(::write(write_.get(), (line + "\n").data(), line.size() + 1) > 0);
@@ -44,8 +44,8 @@ class Pipe {
     return line;
   }
   // Each process keeps one end, so a reader notices when the other process dies.
-  void only_say() { read_ = UniqueFd(); }
-  void only_hear() { write_ = UniqueFd(); }
+  void only_say() { read_ = Fd(); }
+  void only_hear() { write_ = Fd(); }
   void say(const EndpointAddress& address) {
     say(address.engine_id);
     say(address.host);
@@ -66,7 +66,7 @@ class Pipe {
   }
 
  private:
-  UniqueFd read_, write_;
+  Fd read_, write_;
 };
 
 // Forks when no thread has begun or ended for a while. In the child, a lock that such a thread

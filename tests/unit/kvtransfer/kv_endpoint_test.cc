@@ -9,10 +9,10 @@
 
 #include <gtest/gtest.h>
 
+#include "common/files/fd.h"
 #include "common/limits.h"
 #include "kvtransfer/link/transport.h"
 #include "kvtransfer/open_transport.h"
-#include "kvtransfer/rows/unique_fd.h"
 #include "tests/support/fake_cudart.h"
 #include "tests/support/fake_nccl.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
@@ -425,7 +425,7 @@ class PoliteTransport final : public Transport {
       : transport_(std::move(transport)) {}
 
   TransportCapabilities capabilities() const override { return transport_->capabilities(); }
-  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, UniqueFd shared) override {
+  Result<std::unique_ptr<RowSender>> open_sender(const Grant& grant, Fd shared) override {
     PDJOB_TRY(std::unique_ptr<RowSender> rows, transport_->open_sender(grant, std::move(shared)));
     return std::unique_ptr<RowSender>(
         std::make_unique<PoliteSender>(*this, grant, std::move(rows)));

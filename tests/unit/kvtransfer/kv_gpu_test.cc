@@ -134,7 +134,7 @@ TEST(KvGpu, GrantsThatLieAreRefused) {
     grant.windows.push_back({window.row_bytes, window.shared_offset});
   }
   const auto open = [&](const Grant& granted, int fd) {
-    return transport.open_sender(granted, UniqueFd(fd < 0 ? -1 : ::dup(fd)));
+    return transport.open_sender(granted, Fd(fd < 0 ? -1 : ::dup(fd)));
   };
   EXPECT_EQ(open(grant, -1).error().message, "a grant came without its memory");
   Grant beyond = grant;
@@ -144,7 +144,7 @@ TEST(KvGpu, GrantsThatLieAreRefused) {
   Grant bigger = grant;
   bigger.shared_bytes = uint64_t{1} << 40;
   EXPECT_EQ(open(bigger, region.shared_fd).error().code, ErrorCode::kInvalidArgument);
-  const UniqueFd memfd(::memfd_create("other", MFD_CLOEXEC));
+  const Fd memfd(::memfd_create("other", MFD_CLOEXEC));
   Grant other = grant;
   other.shared_id = 1'000'000;
   EXPECT_EQ(open(other, memfd.get()).error().code, ErrorCode::kInvalidArgument);

@@ -30,7 +30,7 @@ constexpr TestRegion::Shape kBig{.windows = 4, .rows = 2048, .row_bytes = 512};
 // One end of a link, driven by the test.
 class RawLink {
  public:
-  explicit RawLink(UniqueFd socket) : socket_(std::move(socket)) {}
+  explicit RawLink(Fd socket) : socket_(std::move(socket)) {}
 
   static RawLink connect(const EndpointAddress& address) {
     return RawLink(*connect_tcp(address.host, address.port));
@@ -103,7 +103,7 @@ class RawLink {
     return bytes;
   }
 
-  UniqueFd socket_;
+  Fd socket_;
 };
 
 LinkIdentity raw_identity(const std::string& engine_id) {
@@ -169,7 +169,7 @@ class LyingSender : public testing::Test {
     EXPECT_EQ(receiver_->stats().digest_errors, 1);
   }
 
-  UniqueFd listener_;
+  Fd listener_;
   TestRegion to_;
   TestEndpoint receiver_;
   std::optional<RawLink> link_;

@@ -1,6 +1,5 @@
 // Encrypted links between real endpoints, over a relay that listens, changes bytes and cuts
 // connections.
-#include <cstring>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -137,7 +136,7 @@ TEST_F(KvTls, APeerThatSaysNothingIsGivenUpInTime) {
   TestEndpoint::Options hasty = encrypting("hasty");
   hasty.connect_timeout = milliseconds(300);
   TestEndpoint endpoint(hasty);
-  const UniqueFd silent = *listen_tcp("127.0.0.1", 0);
+  const Fd silent = *listen_tcp("127.0.0.1", 0);
   EndpointAddress address = endpoint->address();
   address.engine_id = "silent";
   address.port = *bound_port(silent);
@@ -146,7 +145,7 @@ TEST_F(KvTls, APeerThatSaysNothingIsGivenUpInTime) {
   // ClientHello.
   for (const std::string& said : {std::string(), std::string("\x16\x03", 2),
                                   std::string("\x16\x03\x01\x01\x40\x01\x00\x01", 8)}) {
-    const UniqueFd socket = *connect_tcp("127.0.0.1", endpoint->address().port);
+    const Fd socket = *connect_tcp("127.0.0.1", endpoint->address().port);
     ASSERT_TRUE(becomes_true([&] { return endpoint->stats().links == 1; }));
     ASSERT_EQ(::send(socket.get(), said.data(), said.size(), 0), std::ssize(said));
     EXPECT_TRUE(becomes_true([&] { return endpoint->stats().links == 0; }));
@@ -174,7 +173,7 @@ TEST_F(KvTls, TheKeyIsOfTheTokenAndNotTheOneThatProvesLinks) {
 TEST(TlsStream, TakesNewKeysOnItsWayAndKeepsTheOrderWhenBlocked) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-  const UniqueFd left(ends[0]), right(ends[1]);
+  const Fd left(ends[0]), right(ends[1]);
   const auto context =
       *TlsContext::open({.key = LinkAuthority("secret").issue("e").tls, .bytes_per_key = 100'000});
   TlsStream from(*context, left.get(), TlsSide::kAcceptor);

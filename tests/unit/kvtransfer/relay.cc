@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kTickMs = 2;
 
-void send_all(const UniqueFd& socket, const char* bytes, size_t size) {
+void send_all(const Fd& socket, const char* bytes, size_t size) {
   while (size > 0) {
     pollfd writable{.fd = socket.get(), .events = POLLOUT, .revents = 0};
     ::poll(&writable, 1, 10'000);
@@ -54,8 +54,8 @@ void Relay::heal() {
 
 void Relay::cut(size_t index) {
   const std::lock_guard lock(mutex_);
-  connections_.at(index).receiver = UniqueFd();
-  connections_.at(index).sender = UniqueFd();
+  connections_.at(index).receiver = Fd();
+  connections_.at(index).sender = Fd();
 }
 
 size_t Relay::connections() {
@@ -95,15 +95,15 @@ void Relay::run() {
     for (Connection& each : connections_) {
       if (each.receiver.valid() && (!pass_on(each.receiver, each.sender, each.to_sender, false) ||
                                     !pass_on(each.sender, each.receiver, each.to_receiver, true))) {
-        each.receiver = UniqueFd();
-        each.sender = UniqueFd();
+        each.receiver = Fd();
+        each.sender = Fd();
       }
     }
   }
 }
 
 void Relay::accept() {
-  for (UniqueFd socket = accept_next(listener_); socket.valid(); socket = accept_next(listener_)) {
+  for (Fd socket = accept_next(listener_); socket.valid(); socket = accept_next(listener_)) {
     connections_.push_back(
         {.receiver = std::move(socket), .sender = *connect_tcp("127.0.0.1", sender_port_)});
     pollfd connected{.fd = connections_.back().sender.get(), .events = POLLOUT, .revents = 0};
@@ -111,7 +111,7 @@ void Relay::accept() {
   }
 }
 
-bool Relay::pass_on(const UniqueFd& from, const UniqueFd& to, std::string& heard, bool faulty) {
+bool Relay::pass_on(const Fd& from, const Fd& to, std::string& heard, bool faulty) {
   std::array<char, 65536> bytes;
   const ssize_t got = ::recv(from.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (got <= 0) {

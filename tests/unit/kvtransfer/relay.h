@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/files/fd.h"
 #include "kvtransfer/kv_endpoint.h"
-#include "kvtransfer/rows/unique_fd.h"
 
 namespace pdjob::kvtransfer {
 
@@ -39,13 +39,13 @@ class Relay {
 
  private:
   struct Connection {
-    UniqueFd receiver, sender;
+    Fd receiver, sender;
     std::string to_sender, to_receiver;
   };
   void run();
   void accept();
   // Returns false if the connection has ended.
-  bool pass_on(const UniqueFd& from, const UniqueFd& to, std::string& heard, bool faulty);
+  bool pass_on(const Fd& from, const Fd& to, std::string& heard, bool faulty);
 
   EndpointAddress address_;
   uint16_t sender_port_;
@@ -53,7 +53,7 @@ class Relay {
   Faults faults_;
   std::vector<Connection> connections_;
   bool stopping_ = false;
-  UniqueFd listener_;
+  Fd listener_;
   std::thread thread_;  // Last: it uses the members above.
 };
 

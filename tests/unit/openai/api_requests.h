@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 #include <gtest/gtest.h>
 
@@ -24,11 +23,11 @@ inline std::string completion_body(std::string_view fields) {
 
 inline ApiRequest parsed(ApiKind kind, const std::string& body) {
   auto result = parse_api_request(kind, body);
-  if (const auto* error = std::get_if<ApiError>(&result)) {
-    ADD_FAILURE() << error->message << " for " << body;
+  if (!result) {
+    ADD_FAILURE() << result.error().message << " for " << body;
     return {};
   }
-  return std::get<ApiRequest>(std::move(result));
+  return *std::move(result);
 }
 inline ApiRequest chat(std::string_view fields) {
   return parsed(ApiKind::kChat, chat_body(fields));
@@ -40,13 +39,12 @@ inline ApiRequest completion(std::string_view fields) {
 // Returns the refusal as "param | message".
 inline std::string refusal_of(ApiKind kind, const std::string& body) {
   const auto result = parse_api_request(kind, body);
-  const auto* error = std::get_if<ApiError>(&result);
-  if (error == nullptr) {
+  if (result) {
     return "accepted";
   }
-  EXPECT_EQ(error->status, 400);
-  EXPECT_EQ(error->type, "invalid_request_error");
-  return error->param + " | " + error->message;
+  EXPECT_EQ(result.error().status, 400);
+  EXPECT_EQ(result.error().type, "invalid_request_error");
+  return result.error().param + " | " + result.error().message;
 }
 inline std::string chat_refusal(std::string_view fields) {
   return refusal_of(ApiKind::kChat, chat_body(fields));

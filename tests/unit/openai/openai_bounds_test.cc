@@ -11,7 +11,7 @@ TEST(Fields, ReadingNumbersAllocatesNothing) {
   float number = 0;
   uint32_t integer = 0;
   uint64_t made = 0;
-  const Problem problem =
+  const auto outcome =
       read_object(R"({"temperature": 0.5, "max_tokens": 7})", [&](const Fields& fields) {
         const uint64_t before = allocations_made;
         counted = true;
@@ -20,7 +20,7 @@ TEST(Fields, ReadingNumbersAllocatesNothing) {
         counted = false;
         made = allocations_made - before;
       });
-  EXPECT_FALSE(problem);
+  EXPECT_TRUE(outcome);
   EXPECT_EQ(number, 0.5F);
   EXPECT_EQ(integer, 7U);
   EXPECT_EQ(made, 0U);

@@ -9,15 +9,13 @@ namespace {
 
 ApiRequest parsed(const std::string& body) {
   auto request = parse_api_request(ApiKind::kEmbedding, body);
-  const auto* error = std::get_if<ApiError>(&request);
-  EXPECT_EQ(error, nullptr) << body << ": " << (error == nullptr ? "" : error->message);
-  return error == nullptr ? std::get<ApiRequest>(std::move(request)) : ApiRequest();
+  EXPECT_TRUE(request) << body << ": " << (request ? "" : request.error().message);
+  return request ? *std::move(request) : ApiRequest();
 }
 
 std::string refused(const std::string& body) {
   const auto request = parse_api_request(ApiKind::kEmbedding, body);
-  const auto* error = std::get_if<ApiError>(&request);
-  return error == nullptr ? "" : error->message;
+  return request ? "" : request.error().message;
 }
 
 TEST(EmbeddingRequest, HasTextsOrTokenIds) {

@@ -502,11 +502,10 @@ TEST(JsonNumber, RouterAndWorkerReadTheSameInteger) {
   const auto served = [](const std::string& number) -> std::optional<int64_t> {
     const auto parsed = parse_api_request(
         ApiKind::kCompletion, R"({"model":"m","prompt":"x","max_tokens":)" + number + "}");
-    const auto* request = std::get_if<ApiRequest>(&parsed);
-    if (request == nullptr) {
+    if (!parsed) {
       return std::nullopt;
     }
-    return request->fills_context ? -1 : request->stop.max_tokens;
+    return parsed->fills_context ? -1 : parsed->stop.max_tokens;
   };
   constexpr std::string_view kLetters = "0123456789.eE+-";
   uint64_t random = 1;

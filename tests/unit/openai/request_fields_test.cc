@@ -13,6 +13,7 @@
 #include "openai/openai.h"
 #include "openai/openai_fields.h"
 #include "openai/tokenize_request.h"
+#include "tests/support/known_fields.h"
 
 namespace pdjob::openai {
 namespace {
@@ -32,8 +33,7 @@ std::string param_of(const ApiError& error) { return error.status == 400 ? error
 
 template <class Parsed>
 std::string refused_in(const Parsed& parsed) {
-  const auto* error = std::get_if<ApiError>(&parsed);
-  return error == nullptr ? kAccepted : param_of(*error);
+  return parsed ? kAccepted : param_of(parsed.error());
 }
 
 Route route_of(ApiKind kind, const char* request) {

@@ -16,11 +16,11 @@ using nlohmann::json;
 
 ApiRequest parsed(const std::string& body) {
   auto result = parse_api_request(ApiKind::kResponses, body);
-  if (const auto* error = std::get_if<ApiError>(&result)) {
-    ADD_FAILURE() << error->message << " for " << body;
+  if (!result) {
+    ADD_FAILURE() << result.error().message << " for " << body;
     return {};
   }
-  return std::get<ApiRequest>(std::move(result));
+  return *std::move(result);
 }
 // Beside an input.
 ApiRequest with(const std::string& fields) { return parsed(R"({"input":"hi",)" + fields + "}"); }
@@ -28,8 +28,7 @@ ApiRequest with(const std::string& fields) { return parsed(R"({"input":"hi",)" +
 // The field and the message.
 std::string refusal_of(const std::string& body) {
   const auto result = parse_api_request(ApiKind::kResponses, body);
-  const auto* error = std::get_if<ApiError>(&result);
-  return error == nullptr ? "accepted" : error->message;
+  return result ? "accepted" : result.error().message;
 }
 std::string refusal_with(const std::string& fields) {
   return refusal_of(R"({"input":"hi",)" + fields + "}");

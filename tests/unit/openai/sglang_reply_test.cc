@@ -154,9 +154,8 @@ TEST(SglangReply, WithoutTokensHasAnEmptyListOfLogprobs) {
 TEST(AbortedReply, HasTheAskedForm) {
   const auto reply = [](ApiKind kind, const std::string& body) {
     const auto parsed = parse_api_request(kind, body);
-    const auto* request = std::get_if<ApiRequest>(&parsed);
-    EXPECT_NE(request, nullptr) << std::get<ApiError>(parsed).message;
-    return aborted_reply(*request, reply_options(*request), {.weight_version = "v"});
+    EXPECT_TRUE(parsed) << parsed.error().message;
+    return aborted_reply(*parsed, reply_options(*parsed), {.weight_version = "v"});
   };
   const json list = json::parse(reply(
       ApiKind::kSglang,

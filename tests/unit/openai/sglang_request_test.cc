@@ -11,11 +11,11 @@ namespace {
 
 ApiRequest parsed(const std::string& body) {
   auto result = parse_api_request(ApiKind::kSglang, body);
-  if (const auto* error = std::get_if<ApiError>(&result)) {
-    ADD_FAILURE() << error->message << " for " << body;
+  if (!result) {
+    ADD_FAILURE() << result.error().message << " for " << body;
     return {};
   }
-  return std::get<ApiRequest>(std::move(result));
+  return *std::move(result);
 }
 ApiRequest with_params(const std::string& params) {
   return parsed(R"({"input_ids":[1,2],"sampling_params":{)" + params + "}}");
@@ -23,12 +23,11 @@ ApiRequest with_params(const std::string& params) {
 // Returns the wrong field.
 std::string refused(const std::string& body) {
   const auto result = parse_api_request(ApiKind::kSglang, body);
-  const auto* error = std::get_if<ApiError>(&result);
-  if (error == nullptr) {
+  if (result) {
     return "accepted";
   }
-  EXPECT_EQ(error->status, 400);
-  return error->param;
+  EXPECT_EQ(result.error().status, 400);
+  return result.error().param;
 }
 std::string refused_params(const std::string& params) {
   return refused(R"({"input_ids":[1],"sampling_params":{)" + params + "}}");

@@ -10,24 +10,23 @@
 namespace pdjob::openai {
 namespace {
 
-std::variant<ApiRequest, ApiError> parse_chat(const std::string& fields) {
+Result<ApiRequest, ApiError> parse_chat(const std::string& fields) {
   return parse_api_request(ApiKind::kChat,
                            R"({"messages":[{"role":"user","content":"hi"}],)" + fields + "}");
 }
 
 ApiRequest chat(const std::string& fields) {
   auto result = parse_chat(fields);
-  if (const auto* error = std::get_if<ApiError>(&result)) {
-    ADD_FAILURE() << error->message << " for " << fields;
+  if (!result) {
+    ADD_FAILURE() << result.error().message << " for " << fields;
     return {};
   }
-  return std::get<ApiRequest>(std::move(result));
+  return *std::move(result);
 }
 
 std::string chat_refusal(const std::string& fields) {
   const auto result = parse_chat(fields);
-  const auto* error = std::get_if<ApiError>(&result);
-  return error == nullptr ? "accepted" : error->param + " | " + error->message;
+  return result ? "accepted" : result.error().param + " | " + result.error().message;
 }
 
 TEST(ParseStructure, TakesOpenAisAndVllmsForms) {

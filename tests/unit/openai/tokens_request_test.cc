@@ -10,17 +10,16 @@ namespace {
 
 ApiRequest parsed(const std::string& body) {
   auto result = parse_api_request(ApiKind::kTokens, body);
-  if (const auto* error = std::get_if<ApiError>(&result)) {
-    ADD_FAILURE() << error->message << " for " << body;
+  if (!result) {
+    ADD_FAILURE() << result.error().message << " for " << body;
     return {};
   }
-  return std::get<ApiRequest>(std::move(result));
+  return *std::move(result);
 }
 // Returns the wrong field.
 std::string refused(const std::string& body) {
   const auto result = parse_api_request(ApiKind::kTokens, body);
-  const auto* error = std::get_if<ApiError>(&result);
-  return error == nullptr ? "accepted" : error->param;
+  return result ? "accepted" : result.error().param;
 }
 
 TEST(TokensRequest, WithoutALimitItFillsTheContext) {

@@ -12,8 +12,7 @@ std::string body(const std::string& more = "", const std::string& window = "24h"
 
 std::string wrong_param(const std::string& text) {
   const auto parsed = parse_batch_request(text, std::chrono::hours(48));
-  const auto* error = std::get_if<openai::ApiError>(&parsed);
-  return error == nullptr ? "none" : error->param;
+  return parsed ? "none" : parsed.error().param;
 }
 
 TEST(BatchRequest, IsRead) {
@@ -21,7 +20,7 @@ TEST(BatchRequest, IsRead) {
       body(
           R"(, "metadata": {"a": "b"}, "output_expires_after": {"anchor": "created_at", "seconds": 3600}, "x": 1)"),
       std::chrono::hours(48));
-  const auto& request = std::get<BatchRequest>(parsed);
+  const auto& request = *parsed;
   EXPECT_EQ(request.input_file_id, "file-1");
   EXPECT_EQ(request.endpoint, "/v1/completions");
   EXPECT_EQ(request.window_seconds, 24 * 3600);

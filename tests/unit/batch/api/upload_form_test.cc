@@ -13,31 +13,31 @@ std::string part(const std::string& disposition, const std::string& bytes) {
 const std::string kPurpose = part("name=purpose", "batch");
 const std::string kFile = part("name=file; filename=a.jsonl", "0123456789");
 
-struct Result {
-  std::optional<openai::ApiError> refusal;
+struct Uploaded {
+  Result<Done, openai::ApiError> outcome = ok();
   std::string bytes;
   std::optional<int64_t> lifetime;
 };
 
-Result read(const std::string& parts, uint64_t bytes_max = 10) {
-  Result result;
+Uploaded read(const std::string& parts, uint64_t bytes_max = 10) {
+  Uploaded result;
   UploadForm form("b", bytes_max, [&](std::string_view bytes) { result.bytes += bytes; });
-  result.refusal = form.feed(parts + "--b--\r\n");
-  if (!result.refusal) {
-    result.refusal = form.finish();
+  result.outcome = form.feed(parts + "--b--\r\n");
+  if (result.outcome) {
+    result.outcome = form.finish();
   }
   result.lifetime = form.lifetime();
   return result;
 }
 
 std::string param_of(const std::string& parts) {
-  const Result result = read(parts);
-  return result.refusal ? result.refusal->param : "none";
+  const Uploaded result = read(parts);
+  return result.outcome ? "none" : result.outcome.error().param;
 }
 
 TEST(UploadForm, PassesTheFileOn) {
-  const Result result = read(kPurpose + kFile);
-  EXPECT_FALSE(result.refusal);
+  const Uploaded result = read(kPurpose + kFile);
+  EXPECT_TRUE(result.outcome);
   EXPECT_EQ(result.bytes, "0123456789");
   EXPECT_FALSE(result.lifetime);
 }
@@ -56,9 +56,9 @@ TEST(UploadForm, TakesALifetime) {
 
 TEST(UploadForm, RefusesATooLargeFileBeforeItsEnd) {
   UploadForm form("b", 9, [](std::string_view /*bytes*/) {});
-  const auto refusal = form.feed(kFile.substr(0, kFile.size() - 1) + std::string(100, 'x'));
-  ASSERT_TRUE(refusal);
-  EXPECT_EQ(refusal->status, 413);
+  const auto fed = form.feed(kFile.substr(0, kFile.size() - 1) + std::string(100, 'x'));
+  ASSERT_FALSE(fed);
+  EXPECT_EQ(fed.error().status, 413);
 }
 
 TEST(UploadForm, NamesTheWrongField) {

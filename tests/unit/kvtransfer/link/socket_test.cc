@@ -16,16 +16,16 @@ namespace {
 // Regression: under bbr, the default of many hosts, loopback was paced to half of its speed.
 TEST(Socket, IsNotPacedWithinOneMachine) {
   for (const char* const host : {"127.0.0.1", "::1"}) {
-    const Result<UniqueFd> listener = listen_tcp(host, 0);
+    const Result<Fd> listener = listen_tcp(host, 0);
     if (!listener && std::string(host) == "::1") {
       continue;  // This host has no IPv6.
     }
     ASSERT_TRUE(listener.has_value());
-    const Result<UniqueFd> client = connect_tcp(host, *bound_port(*listener));
+    const Result<Fd> client = connect_tcp(host, *bound_port(*listener));
     ASSERT_TRUE(client.has_value());
     pollfd waiting{.fd = listener->get(), .events = POLLIN, .revents = 0};
     ASSERT_EQ(::poll(&waiting, 1, 5000), 1);
-    const UniqueFd accepted = accept_next(*listener);
+    const Fd accepted = accept_next(*listener);
     tune_tcp(accepted);
     std::array<char, 16> name{};
     socklen_t size = name.size();

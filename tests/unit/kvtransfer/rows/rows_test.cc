@@ -157,8 +157,8 @@ TEST(RowDigest, IsXxh3OfEveryLength) {
   }
 }
 
-UniqueFd memfd(size_t bytes, int seals) {
-  UniqueFd fd(::memfd_create("kv-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+Fd memfd(size_t bytes, int seals) {
+  Fd fd(::memfd_create("kv-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
   EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
   return fd;
@@ -167,8 +167,7 @@ UniqueFd memfd(size_t bytes, int seals) {
 TEST(MappingCache, RefusesMemoryThatCouldShrink) {
   MappingCache cache(4);
   EXPECT_EQ(cache.map(memfd(4096, F_SEAL_GROW), 4096).error().code, ErrorCode::kUnsupported);
-  EXPECT_EQ(cache.map(UniqueFd(::open("/dev/zero", O_RDWR)), 4096).error().code,
-            ErrorCode::kUnsupported);
+  EXPECT_EQ(cache.map(Fd(::open("/dev/zero", O_RDWR)), 4096).error().code, ErrorCode::kUnsupported);
 }
 
 TEST(MappingCache, RefusesMemoryThatIsTooSmall) {
@@ -179,10 +178,10 @@ TEST(MappingCache, RefusesMemoryThatIsTooSmall) {
 
 TEST(MappingCache, MapsTheSameMemoryOnceAndForgetsTheOldest) {
   MappingCache cache(2);
-  const UniqueFd first = memfd(8192, F_SEAL_SHRINK), second = memfd(4096, F_SEAL_SHRINK),
-                 third = memfd(4096, F_SEAL_SHRINK);
+  const Fd first = memfd(8192, F_SEAL_SHRINK), second = memfd(4096, F_SEAL_SHRINK),
+           third = memfd(4096, F_SEAL_SHRINK);
   const auto mapping = *cache.map(first, 8192);
-  EXPECT_EQ(*cache.map(UniqueFd(::dup(first.get())), 4096), mapping);
+  EXPECT_EQ(*cache.map(Fd(::dup(first.get())), 4096), mapping);
   EXPECT_EQ(cache.size(), 1);
   ASSERT_TRUE(cache.map(second, 4096).has_value());
   ASSERT_TRUE(cache.map(first, 8192).has_value());
@@ -226,10 +225,10 @@ TEST(ShmTransport, MapsNoMoreThanItsBoundWhenRowsAreGranted) {
   for (uint32_t i = 0; i < kSmallWindows; ++i) {
     grant.windows.push_back({.row_bytes = 1, .shared_offset = kBound + i * kStride + 1});
   }
-  const UniqueFd shared = memfd(grant.shared_bytes, F_SEAL_SHRINK);
+  const Fd shared = memfd(grant.shared_bytes, F_SEAL_SHRINK);
   NoStream stream;
   ShmTransport transport(stream);
-  ASSERT_TRUE(transport.open_sender(grant, UniqueFd(::dup(shared.get()))));
+  ASSERT_TRUE(transport.open_sender(grant, Fd(::dup(shared.get()))));
   struct stat file{};
   ASSERT_EQ(::fstat(shared.get(), &file), 0);
   EXPECT_LE(static_cast<uint64_t>(file.st_blocks) * 512, kBound);

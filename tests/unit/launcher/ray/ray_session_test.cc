@@ -127,7 +127,7 @@ class World {
   std::string states() const {
     std::string text;
     for (const RaySlot& slot : session.slots()) {
-      text += slot.name + " " + to_string(slot.state) + " ";
+      text += slot.name + " " + std::to_string(static_cast<int>(slot.state)) + " ";
     }
     return text;
   }

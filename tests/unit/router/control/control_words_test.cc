@@ -14,16 +14,14 @@ using net::PauseMode;
 net::OrderAsked order_of(std::string_view method, std::string_view path, const std::string& body,
                          std::string_view query = "") {
   const auto parsed = parse_control(method, path, query, body);
-  const auto* call = std::get_if<ControlCall>(&parsed);
-  EXPECT_NE(call, nullptr) << path << ": " << std::get<ControlRefusal>(parsed).message;
-  return call == nullptr ? net::OrderAsked{} : call->order;
+  EXPECT_TRUE(parsed) << path << ": " << parsed.error().message;
+  return parsed ? std::get<ControlCall>(*parsed).order : net::OrderAsked{};
 }
 
 std::string refusal_of(std::string_view method, std::string_view path, const std::string& body,
                        std::string_view query = "") {
   const auto parsed = parse_control(method, path, query, body);
-  const auto* refusal = std::get_if<ControlRefusal>(&parsed);
-  return refusal == nullptr ? "" : std::to_string(refusal->status) + " " + refusal->message;
+  return parsed ? "" : std::to_string(parsed.error().status) + " " + parsed.error().message;
 }
 
 TEST(ControlWords, SglangsCallsAreOrders) {
@@ -63,8 +61,7 @@ TEST(ControlWords, VllmsAndPrimeRlsCallsAreOrders) {
 
 std::string done_of(std::string_view path) {
   const auto parsed = parse_control("POST", path, "", "{}");
-  const auto* nothing = std::get_if<ControlNoOp>(&parsed);
-  return nothing == nullptr ? "" : control_done(nothing->message).body;
+  return parsed ? control_done(std::get<ControlNoOp>(*parsed).message).body : "";
 }
 
 TEST(ControlWords, StepsThatOneOrderMakesForItselfAreDone) {
@@ -76,14 +73,21 @@ TEST(ControlWords, StepsThatOneOrderMakesForItselfAreDone) {
 }
 
 TEST(ControlWords, CallsThatPdjobLacksAreRefusedWithTheReason) {
-  for (const char* path : {"/destroy_weights_update_group", "/update_weights_from_ipc",
-                           "/pull_weights", "/areal_update_weights_xccl"}) {
+  for (const char* path :
+       {"/destroy_weights_update_group", "/update_weights_from_ipc", "/update_weights_from_tensor",
+        "/pull_weights", "/areal_update_weights_xccl", "/areal_set_update_weight_meta",
+        "/init_weights_update_group", "/init_weight_transfer_engine", "/finish_weight_update"}) {
+    EXPECT_TRUE(is_control_path(path));
     EXPECT_EQ(refusal_of("POST", path, "{}"),
               "400 pdjob takes weights from disk only: POST /update_weights_from_disk");
   }
   EXPECT_EQ(refusal_of("POST", "/init_broadcaster", "{}").substr(0, 4), "404 ")
       << "prime-rl goes on without a broadcaster after a 404 only";
   EXPECT_NE(refusal_of("POST", "/load_lora_adapter", "{}").find("LoRA"), std::string::npos);
+  EXPECT_EQ(refusal_of("POST", "/wake_up", "{}"),
+            "400 pdjob's workers keep their memory: this call has no meaning here");
+  EXPECT_EQ(refusal_of("GET", "/sleep", ""), "405 method not allowed: GET /sleep");
+  EXPECT_FALSE(is_control_path("/pull_weights/x"));
 }
 
 TEST(ControlWords, ArealsCallsAreOrders) {

@@ -259,9 +259,9 @@ void expect_no_black_hole(PolicyKind policy, const std::vector<net::WorkerEntry>
     for (int i = 1; i <= kRequests; ++i) {
       served += clients.ask(static_cast<uint64_t>(i)) == 200 ? 1 : 0;
     }
-    EXPECT_GE(served, served_at_least) << to_string(policy) << ' ' << status;
+    EXPECT_GE(served, served_at_least) << static_cast<int>(policy) << ' ' << status;
     EXPECT_LE(clients.asked_bad, 20 * static_cast<int>(bad.size()))
-        << to_string(policy) << ' ' << status;
+        << static_cast<int>(policy) << ' ' << status;
   }
 }
 

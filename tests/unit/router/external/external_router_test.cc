@@ -40,7 +40,6 @@ RouterRecipe recipe(MembershipBy membership, bool reads_back = false) {
   RouterRecipe made{.name = "other", .command = {"other"}, .ready_path = "/ready"};
   made.membership = membership;
   made.members_path = reads_back ? "/workers" : "";
-  made.settle = seconds(3);
   return made;
 }
 
@@ -251,20 +250,6 @@ TEST(ExternalRouter, AWorkerThatARouterLosesByItselfIsToldOfAgain) {
   EXPECT_EQ(story.take<TellOf>().front().name, name_of(kPrefill1));
 }
 
-TEST(ExternalRouter, ByFileAChangeIsWrittenAndAppliedOnceItHasSettled) {
-  Story story(recipe(MembershipBy::kFile));
-  story.members({kPrefill1, kDecode1});
-  story.started_and_ready();
-  story.take<MembersApplied>();
-  story.members({kPrefill1, kDecode1, kDecode2});
-  EXPECT_EQ(story.take<WriteMembersFile>().front().workers.size(), 3U);
-  story.passes(milliseconds(2999));
-  EXPECT_TRUE(story.take<MembersApplied>().empty());
-  story.passes(milliseconds(1));
-  EXPECT_EQ(story.take<MembersApplied>().front().version, 2U);
-  EXPECT_TRUE(story.take<StartInstance>().empty());
-}
-
 TEST(ExternalRouter, AnInstanceThatDiesIsStartedAgainWhileConnectionsWait) {
   Story story(recipe(MembershipBy::kRestart));
   story.members({kPrefill1, kDecode1});
@@ -450,9 +435,6 @@ class World {
       members.erase(effect.name);
     }
   }
-  void apply(const WriteMembersFile& effect) {
-    instances_.at(effect.instance).members = names_of(effect.workers);
-  }
   void apply(const PassTo& effect) {
     passed_to_ = effect.instance;
     if (passed_to_) {
@@ -483,8 +465,7 @@ class World {
 
 TEST(ExternalRouterSimulation, SaysThatAVersionIsAppliedOnlyWhereTheServingInstanceHasIt) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
-    for (const MembershipBy membership :
-         {MembershipBy::kRestart, MembershipBy::kHttp, MembershipBy::kFile}) {
+    for (const MembershipBy membership : {MembershipBy::kRestart, MembershipBy::kHttp}) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", membership " +
                    std::to_string(static_cast<int>(membership)));
       World(membership, membership == MembershipBy::kHttp || seed % 2 == 0, seed).run();

@@ -12,8 +12,7 @@ const std::vector<net::WorkerEntry> kWorkers = {
     {.name = "prefill-0", .role = net::Role::kPrefill, .host = "10.0.0.1", .port = 81},
     {.name = "prefill-1", .role = net::Role::kPrefill, .host = "::1", .port = 82},
     {.name = "decode-0", .role = net::Role::kDecode, .host = "10.0.0.3", .port = 83}};
-const RecipeValues kValues = {
-    .host = "127.0.0.1", .port = 9000, .spare_port = 9001, .model = "m", .file = "/tmp/f"};
+const RecipeValues kValues = {.host = "127.0.0.1", .port = 9000, .spare_port = 9001, .model = "m"};
 
 RouterRecipe parsed(const std::string& text) {
   const auto recipe = parse_recipe("r.yaml", text);
@@ -85,18 +84,14 @@ ready: /health
             (std::vector<std::string>{"router", "8998", "82"}));
 }
 
-TEST(RouterRecipe, AFileIsFilledIn) {
+TEST(RouterRecipe, AJoinedListIsPartOfAText) {
   const RouterRecipe recipe = parsed(R"(
-command: [router, "{file}"]
-lists: {all: {of: all, each: ["{address}\n"], join: ""}}
+command: [router, "model {model} at {all}"]
+lists: {all: {of: all, each: ["{address}"], join: ","}}
 ready: /health
-membership: file
-file: "model {model}\n{all}"
-settle: 2s
 )");
-  EXPECT_EQ(recipe_file(recipe, kValues, kWorkers),
-            "model m\n10.0.0.1:81\n[::1]:82\n10.0.0.3:83\n");
-  EXPECT_EQ(recipe_command(recipe, kValues, kWorkers, false).back(), "/tmp/f");
+  EXPECT_EQ(recipe_command(recipe, kValues, kWorkers, false).back(),
+            "model m at 10.0.0.1:81,[::1]:82,10.0.0.3:83");
 }
 
 TEST(RouterRecipe, MembersAreReadBackWithTheirIds) {
