@@ -83,6 +83,7 @@ int run_worker_as(net::ProcessSpec spec, WorkerSpec work) {
                                        .lease = work.kvtransfer.lease,
                                        .drain_timeout = work.drain_timeout,
                                        .start_timeout = work.start_timeout,
+                                       .fingerprint = work.fingerprint,
                                        .slot = slot});
   }
   if (work.kvtransfer.listen_host.empty() && !spec.control.empty()) {

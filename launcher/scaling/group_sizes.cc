@@ -259,6 +259,15 @@ void GroupSizes::append_replacements(const SizedGroup& group, const Job& job, In
   const bool leaves = std::ranges::any_of(job.processes(), [&](const Process& process) {
     return process.role == group.role && process.model == group.model && process.fate == Fate::kEnd;
   });
+  // Nothing can prove it any more: its partners have gone back.
+  const auto stranded = std::ranges::find_if(members, [&](const Process* one) {
+    return is_outdated(group, *one) && one->state == ProcessState::kRegistered &&
+           one->fate == Fate::kRestart;
+  });
+  if (stranded != members.end()) {
+    orders.emplace_back(ReplaceAsked{.name = (*stranded)->name, .slow = false});
+    return;
+  }
   const auto settled = [&](const Process* one) {
     return serves_and_stays(one) && (is_outdated(group, *one) || now >= settled_at(*one));
   };

@@ -1,7 +1,8 @@
 // JobChange: one change of a running job's file, from its order to its end. The workers of each
 // group are replaced by GroupSizes; this core watches whether they get ready. It fails if a worker
-// with its new spec dies twice in a row, or waits for a place for long. Then the launcher goes back
-// to the file before, which is another change, and cannot fail. Pure.
+// with its new spec dies twice in a row, or waits for a place for long, or if the first ones of
+// both roles cannot prove each other for long. Then the launcher goes back to the file before,
+// which is another change, and cannot fail. Pure.
 #pragma once
 
 #include <string>
@@ -17,7 +18,6 @@ class JobChange {
  public:
   enum class Kind { kForward, kBack };
   enum class State { kUnderWay, kDone, kFailed };
-
   explicit JobChange(Kind kind) : kind_(kind) {}
 
   // Call it after each step of the job, and when due() says.
@@ -31,6 +31,9 @@ class JobChange {
  private:
   // Why the process shows that its group's spec is no good; empty: it does not.
   static std::string fault_of(const SizedGroup& group, const Process& process, Instant now);
+  // When it is a fault that the process is not proved. Another one that it could be probed with has
+  // come, too. kNever: it has not.
+  static Instant proved_by(const Process& process, const Job& job);
 
   const Kind kind_;
   State state_ = State::kUnderWay;

@@ -37,6 +37,9 @@ struct WorkerSpec {
   Duration drain_timeout{};
   Duration start_timeout{};
   std::string weights_dir;  // Of a rollout job: where new weights are found.
+  // WorkerEntry::fingerprint of an engine of another make, equal in both roles of a model. Empty:
+  // the worker makes its own.
+  std::string fingerprint;
 };
 
 struct RouterSpec {

@@ -42,6 +42,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.context_max);
   codec.value(worker.created);
   codec.value(worker.shares_cores);
+  text(codec, worker.fingerprint);
 }
 
 template <class Codec>

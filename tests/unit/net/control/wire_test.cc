@@ -34,7 +34,8 @@ WorkerEntry worker_entry() {
           .weight_version = "step-7",
           .context_max = 4096,
           .created = 1790000000,
-          .shares_cores = true};
+          .shares_cores = true,
+          .fingerprint = "fedcba9876543210"};
 }
 
 WorkerLoad worker_load() {
@@ -129,11 +130,11 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x12\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x13\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
   EXPECT_EQ(encode(MembershipApplied{.engine_id = "ab", .version = 3}),
-            std::string("pdjb\x12\x00\x07\x00\x02\x00\x00\x00"
+            std::string("pdjb\x13\x00\x07\x00\x02\x00\x00\x00"
                         "ab\x03\x00\x00\x00\x00\x00\x00\x00",
                         22));
 }
