@@ -11,8 +11,8 @@ namespace pdjob::launcher {
 
 namespace {
 
-// Keys of workers with pdjob's own engine that may differ between two workers that exchange KV, or
-// that one stream is continued on.
+// Keys of workers that may change: each worker starts again with the new ones. Some of them change
+// its fingerprint, so the new workers of a model exchange KV among themselves only.
 constexpr std::array kWorkersOwn = {"engine.sequences",
                                     "engine.tokens_per_sequence",
                                     "engine.batch_tokens",
@@ -26,15 +26,21 @@ constexpr std::array kWorkersOwn = {"engine.sequences",
                                     "changes_role",
                                     "drain_timeout",
                                     "start_timeout"};
+constexpr std::array kMeaning = {"model",          "engine.kv_type", "engine.cpu",
+                                 "engine.program", "engine.args",    "engine.env"};
+constexpr std::string_view kRecipe = "engine.recipe.";
+// Made of other keys, which are named.
+constexpr std::string_view kFingerprint = "fingerprint";
 
-bool may_change(const SpecChange& change, const std::string& path) {
-  if (change.of == "launcher") {
-    return path.ends_with("prefill.workers") || path.ends_with("decode.workers");
-  }
-  return change.of.starts_with("router") || change.of.starts_with("batch")
-             ? false
-             : path.starts_with("prefill.") || path.starts_with("decode.") ||
-                   std::ranges::find(kWorkersOwn, path) != kWorkersOwn.end();
+bool is_one_of(const auto& keys, const std::string& path) {
+  return std::ranges::find(keys, path) != keys.end();
+}
+
+// An external router cannot be told which workers belong together.
+bool may_change_worker(const std::string& path, router::RouterKind kind) {
+  const bool means = is_one_of(kMeaning, path) || path.starts_with(kRecipe);
+  return path.starts_with("prefill.") || path.starts_with("decode.") ||
+         is_one_of(kWorkersOwn, path) || (means && kind == router::RouterKind::kBuiltIn);
 }
 
 std::string line_of(const std::string& of, const ConfigDifference& key) {
@@ -109,13 +115,44 @@ Result<JobConfig> JobApply::read(std::string_view file) const {
   return config;
 }
 
+// Clients know the models by their names.
+Status JobApply::check_names(const JobConfig& config) const {
+  const std::vector<std::string> now = config_.served_names();
+  const std::vector<std::string> then = config.served_names();
+  if (now == then) {
+    return ok();
+  }
+  const auto list = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) {
+      text += (text.empty() ? "" : ", ") + name;
+    }
+    return text;
+  };
+  return Error{ErrorCode::kInvalidArgument,
+               "a running job keeps the names of its models; to serve another file under the same "
+               "name, say that name:\n  served_name: " +
+                   list(now) + " -> " + list(then) + "\n"};
+}
+
 Result<JobApply::Wish> JobApply::wish_of(const JobConfig& config) const {
+  if (const Status same = check_names(config); !same) {
+    return same.error();
+  }
   const std::vector<SpecChange> all = changes(specs_of(config_), specs_of(config));
+  const auto may_change = [&](const std::string& of, const std::string& path) {
+    if (of == "launcher") {
+      return path.ends_with("prefill.workers") || path.ends_with("decode.workers");
+    }
+    return of != "router" && of != "batch" && may_change_worker(path, config_.router.kind);
+  };
   std::string kept;
   std::string text;
   for (const SpecChange& change : all) {
     for (const ConfigDifference& key : change.keys) {
-      (may_change(change, key.path) ? text : kept) += line_of(change.of, key);
+      if (key.path != kFingerprint) {
+        (may_change(change.of, key.path) ? text : kept) += line_of(change.of, key);
+      }
     }
   }
   if (config_.mode != Mode::kServe && !all.empty()) {

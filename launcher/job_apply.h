@@ -55,6 +55,7 @@ class JobApply {
     std::string changes;
   };
   Result<JobConfig> read(std::string_view file) const;
+  Status check_names(const JobConfig& config) const;
   Result<Wish> wish_of(const JobConfig& config) const;
   void begin(Wish wish, JobChange::Kind kind);
   void look();
