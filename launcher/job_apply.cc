@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "common/json/json_writer.h"
+#include "net/control/message.h"
 
 namespace pdjob::launcher {
 
 namespace {
+
+constexpr Duration kTellAgain = std::chrono::milliseconds(500);
 
 // Keys of workers that may change: each worker starts again with the new ones. Some of them change
 // its fingerprint, so the new workers of a model exchange KV among themselves only.
@@ -41,6 +45,22 @@ bool may_change_worker(const std::string& path, router::RouterKind kind) {
   const bool means = is_one_of(kMeaning, path) || path.starts_with(kRecipe);
   return path.starts_with("prefill.") || path.starts_with("decode.") ||
          is_one_of(kWorkersOwn, path) || (means && kind == router::RouterKind::kBuiltIn);
+}
+
+std::vector<std::string> paths_of(const std::vector<ConfigDifference>& keys) {
+  std::vector<std::string> paths;
+  std::ranges::transform(keys, std::back_inserter(paths), &ConfigDifference::path);
+  return paths;
+}
+
+// The keys of routers that differ between two files, and that no router takes over while it runs.
+std::vector<std::string> kept_by_routers(const JobSpecs& from, const JobSpecs& to) {
+  const SpecKey key(net::Role::kRouter, "");
+  const std::string& before = from.work.at(key);
+  const std::string& after = to.work.at(key);
+  const auto now = spec_values(key.first, with_live_keys(before, after));
+  const auto then = spec_values(key.first, after);
+  return now && then ? paths_of(differences(*now, *then)) : std::vector<std::string>();
 }
 
 std::string line_of(const std::string& of, const ConfigDifference& key) {
@@ -91,7 +111,8 @@ JobApply::JobApply(net::Loop& loop, JobRunner& runner, JobScaling& scaling, JobR
   const std::string& text = back ? ledger.config_text : ledger.earlier_text;
   if (auto other = parse_job_config(source, text, options_.places)) {
     before_ = *std::move(other);
-    change_.emplace(back ? JobChange::Kind::kBack : JobChange::Kind::kForward);
+    change_.emplace(back ? JobChange::Kind::kBack : JobChange::Kind::kForward,
+                    specs_of(config_).digest(net::Role::kRouter, ""));
     changes_ = "an earlier launcher began this change\n";
     remember(*before_, true);
     if (back) {
@@ -136,15 +157,20 @@ Status JobApply::check_names(const JobConfig& config) const {
 }
 
 Result<JobApply::Wish> JobApply::wish_of(const JobConfig& config) const {
+  const JobSpecs before = specs_of(config_);
+  const JobSpecs after = specs_of(config);
   if (const Status same = check_names(config); !same) {
     return same.error();
   }
-  const std::vector<SpecChange> all = changes(specs_of(config_), specs_of(config));
+  const std::vector<SpecChange> all = changes(before, after);
+  const bool external = config_.router.kind == router::RouterKind::kCommand;
+  const std::vector<std::string> kept_keys = kept_by_routers(before, after);
   const auto may_change = [&](const std::string& of, const std::string& path) {
     if (of == "launcher") {
       return path.ends_with("prefill.workers") || path.ends_with("decode.workers");
     }
-    return of != "router" && of != "batch" && may_change_worker(path, config_.router.kind);
+    return of == "router" ? !external && !is_one_of(kept_keys, path)
+                          : of != "batch" && may_change_worker(path, config_.router.kind);
   };
   std::string kept;
   std::string text;
@@ -216,7 +242,8 @@ void JobApply::begin(Wish wish, JobChange::Kind kind) {
   const std::map<std::string, uint32_t> sizes = new_sizes(*before_, config_);
   const JobSpecs specs = specs_of(config_);
   runner_.set_specs(specs);
-  change_.emplace(kind);
+  change_.emplace(kind, specs.digest(net::Role::kRouter, ""));
+  next_tell_ = {};
   runner_.submit(GroupsChanged{groups_of(wish.plan, specs)});
   scaling_.change(wish.plan, specs);
   scaling_.set_sizes(sizes);
@@ -248,8 +275,9 @@ void JobApply::look() {
   change_->look(scaling_.sizes(), runner_.job(), loop_.now());
   switch (change_->state()) {
     case JobChange::State::kUnderWay:
-      if (change_->due() != kNever) {
-        timer_ = loop_.call_at(change_->due(), [this] { look(); });
+      tell_routers();
+      if (const Instant due = std::min(change_->due(), next_tell_); due != kNever) {
+        timer_ = loop_.call_at(due, [this] { look(); });
       }
       return;
     case JobChange::State::kFailed:
@@ -260,6 +288,25 @@ void JobApply::look() {
       scaling_.note(why_.empty() ? "the job is as its file says\n"
                                  : "the job is as before: " + why_ + "\n");
   }
+}
+
+// A message may be lost.
+void JobApply::tell_routers() {
+  const std::vector<const Process*> outdated = change_->outdated_routers(runner_.job());
+  if (outdated.empty()) {
+    next_tell_ = kNever;
+    return;
+  }
+  if (next_tell_ != kNever && loop_.now() < next_tell_) {
+    return;
+  }
+  const JobSpecs specs = specs_of(config_);
+  const SpecKey key(net::Role::kRouter, "");
+  for (const Process* router : outdated) {
+    runner_.tell(router->name, net::SpecAsked{.digest = specs.digest(key.first, key.second),
+                                              .work = specs.work.at(key)});
+  }
+  next_tell_ = loop_.now() + kTellAgain;
 }
 
 void JobApply::go_back() {
@@ -276,6 +323,14 @@ void JobApply::go_back() {
         JobChange::Kind::kBack);
 }
 
+std::string JobApply::missing() const {
+  std::string text = scaling_.missing();
+  for (const Process* router : change_->outdated_routers(runner_.job())) {
+    text += (text.empty() ? "" : "; ") + router->name + " has not taken its new settings";
+  }
+  return text;
+}
+
 std::string JobApply::json() const {
   const bool under_way = change_ && change_->state() == JobChange::State::kUnderWay;
   const bool back = change_ && change_->kind() == JobChange::Kind::kBack;
@@ -290,7 +345,7 @@ std::string JobApply::json() const {
   json.key("state").string(state);
   json.key("why").string(why_);
   json.key("changes").string(changes_);
-  json.key("missing").string(under_way ? scaling_.missing() : "");
+  json.key("missing").string(under_way ? missing() : "");
   json.end_object();
   return text + "\n";
 }

@@ -159,6 +159,11 @@ Result<int> router_by_spec(int spec_fd) {
   options.config.models = std::move(work.models);
   options.config.batches.body_bytes_max = work.file_bytes_max + limits::kFormBytesMax;
   options.plain = work.plain;
+  options.read_work =
+      [name = options.spec.name](const std::string& text) -> Result<router::RouterConfig> {
+    PDJOB_TRY(RouterSpec changed, read_router_spec(name, text));
+    return std::move(changed.router);
+  };
   return router::run_router(options);
 }
 

@@ -39,6 +39,8 @@ void Job::on(const MessageArrived& event, Turn& turn) {
     process->unusable = false;  // Not known until its next heartbeat: it may use new workers.
     probing_.routers_learnt();
     drain_those_known_to_leave(turn);
+  } else if (const auto* spec = std::get_if<net::SpecApplied>(&event.message)) {
+    process->spec = spec->engine_id == process->engine_id ? spec->digest : process->spec;
   }
 }
 

@@ -41,11 +41,21 @@ Instant JobChange::proved_by(const Process& process, const Job& job) {
   return by;
 }
 
+std::vector<const Process*> JobChange::outdated_routers(const Job& job) const {
+  std::vector<const Process*> outdated;
+  for (const Process& process : job.processes()) {
+    if (process.is_router() && process.serving() && process.spec != router_spec_) {
+      outdated.push_back(&process);
+    }
+  }
+  return outdated;
+}
+
 void JobChange::look(const GroupSizes& sizes, const Job& job, Instant now) {
   if (state_ != State::kUnderWay) {
     return;
   }
-  bool settled = job.state() == JobState::kReady;
+  bool settled = job.state() == JobState::kReady && outdated_routers(job).empty();
   due_ = kNever;
   for (const SizedGroup& group : sizes.groups()) {
     const std::vector<const Process*> members = members_of(group, job);

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "common/check.h"
 #include "common/config/config_errors.h"
 #include "common/config/config_reader.h"
 #include "common/config/config_text.h"
@@ -202,6 +203,14 @@ Result<RouterSpec> read_router_spec(const std::string& name, const std::string& 
 }
 Result<BatchSpec> read_batch_spec(const std::string& name, const std::string& text) {
   return spec_of<BatchSpec>(name, text);
+}
+
+std::string with_live_keys(const std::string& from, const std::string& to) {
+  auto spec = read_router_spec("a router", from);
+  const auto asked = read_router_spec("a router", to);
+  PDJOB_CHECK(spec && asked);
+  router::take_live_keys(asked->router, spec->router);
+  return text_of(*spec);
 }
 
 Result<ConfigNode> spec_values(net::Role role, const std::string& text) {

@@ -89,6 +89,10 @@ std::vector<SpecChange> changes(const JobSpecs& from, const JobSpecs& to);
 // changes.
 std::string changes_text(const std::vector<SpecChange>& changes);
 
+// A router's text `from` with those keys of `to` that a router takes over while it runs.
+// Requires: both are of specs_of().
+std::string with_live_keys(const std::string& from, const std::string& to);
+
 // kInvalidArgument: the text is none of specs_of(); `name` stands in the message.
 Result<WorkerSpec> read_worker_spec(const std::string& name, const std::string& text);
 Result<RouterSpec> read_router_spec(const std::string& name, const std::string& text);

@@ -352,6 +352,16 @@ void Router::on(const WorkerProbed& event, Turn& turn) {
   }
 }
 
+// Requests that wait keep the deadline that they have.
+void Router::on(const ConfigChanged& event, Turn& turn) {
+  if (event.config.hedge_quantile != config_.hedge_quantile) {
+    prefill_paces_.clear();
+  }
+  take_live_keys(event.config, config_);
+  retries_.set_rate(config_.retry_budget);
+  place_queued(SIZE_MAX, turn);
+}
+
 void Router::on(const DrainRequested& /*event*/, Turn& turn) {
   draining_ = true;
   if (!closed_) {

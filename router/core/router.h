@@ -200,6 +200,7 @@ class Router {
   void on(const TokensLearnt& event, Turn& turn);
   void on(const AdmissionSet& event, Turn& turn);
   void on(const LegTakenOff& event, Turn& turn);
+  void on(const ConfigChanged& event, Turn& turn);
   void on(const DrainRequested& event, Turn& turn);
   void on(const TimePassed& event, Turn& turn);
 
@@ -300,7 +301,7 @@ class Router {
     return request.tries < (request.facts.pinned() ? 1 : config_.attempts);
   }
 
-  const RouterConfig config_;
+  RouterConfig config_;
   Random random_;
   const BitSource id_bits_;
   const Policies policies_;

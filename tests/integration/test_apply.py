@@ -121,6 +121,23 @@ def test_the_kv_type_changes_while_the_job_runs(folder):
         assert handed_over(job.url)
 
 
+def test_a_router_takes_its_changed_limits_over_and_the_next_one_starts_with_them(folder):
+    with running_job(folder, router="bypass_tokens: 0") as job:
+        assert handed_over(job.url)
+        before = job.processes()
+        file = changed(job, "bypass_tokens: 0", "bypass_tokens: 100000, queue_timeout: 9s")
+        applied = pdjob("apply", file)
+        assert applied.returncode == 0, applied.stderr
+        assert "  router: router.queue_timeout: 30s -> 9s\n" in applied.stdout
+        assert not handed_over(job.url)
+        assert {name: process["pid"] for name, process in job.processes().items()} == {name: process["pid"] for name, process in before.items()}
+        os.kill(before["router-0"]["pid"], signal.SIGKILL)
+        eventually(lambda: job.processes()["router-0"]["pid"] not in (0, before["router-0"]["pid"]), 30, "another router")
+        eventually(lambda: job.processes()["router-0"]["state"] == "ready", 60, "a router that serves")
+        assert not handed_over(job.url)
+        assert pdjob("diff", file).stdout == "nothing: the job is as this file says\n"
+
+
 def test_a_job_keeps_the_names_of_its_models(folder):
     with running_job(folder) as job:
         refused = pdjob("apply", changed(job, "served_name: smollm2", "served_name: other"))

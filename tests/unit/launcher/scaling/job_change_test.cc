@@ -12,6 +12,7 @@ namespace pdjob::launcher {
 namespace {
 
 using std::chrono::minutes;
+using std::chrono::seconds;
 
 JobSetting setting() {
   return {.groups = {{.role = net::Role::kPrefill, .model = "m", .spec = "old"},
@@ -43,13 +44,13 @@ struct ChangedModel : testing::Test {
     return {.name = name, .role = role, .model = "m", .wanted = 1, .spec = "new"};
   }
 
-  LivingJob living{{{.name = "router-0", .role = net::Role::kRouter},
+  LivingJob living{{{.name = "router-0", .role = net::Role::kRouter, .spec = "router old"},
                     {.name = "prefill-0", .role = net::Role::kPrefill, .model = "m", .spec = "old"},
                     {.name = "decode-0", .role = net::Role::kDecode, .model = "m", .spec = "old"}},
                    setting()};
   GroupSizes sizes{{group("prefill", net::Role::kPrefill), group("decode", net::Role::kDecode)},
                    {.workers_per_group_max = 8, .workers_max = 10}};
-  JobChange change{JobChange::Kind::kForward};
+  JobChange change{JobChange::Kind::kForward, "router new"};
 };
 
 TEST_F(ChangedModel, TheFirstNewWorkersOfBothRolesProveEachOther) {
@@ -104,6 +105,26 @@ TEST_F(ChangedModel, AWorkerThatNobodyCanProveAnyMoreIsReplaced) {
   ASSERT_EQ(orders.size(), 1U);
   ASSERT_TRUE(std::holds_alternative<ReplaceAsked>(orders.front()));
   EXPECT_EQ(std::get<ReplaceAsked>(orders.front()).name, "prefill-0");
+}
+
+TEST_F(ChangedModel, RoutersHaveConfirmedWhatTheyShouldDoBeforeItIsDone) {
+  living.proves = true;
+  for (const std::string name : {"prefill-0", "decode-0"}) {
+    living.tell(ReplaceAsked{.name = name});
+    join(name, "new");
+  }
+  living.now += seconds(10);
+  change.look(sizes, living.job, living.now);
+  EXPECT_EQ(change.state(), JobChange::State::kUnderWay);
+  ASSERT_EQ(change.outdated_routers(living.job).size(), 1U);
+  const std::string engine_id = living.job.find("router-0")->engine_id;
+  living.tell(MessageArrived{
+      "router-0", net::SpecApplied{.engine_id = "an earlier one", .digest = "router new"}});
+  EXPECT_EQ(change.outdated_routers(living.job).size(), 1U);
+  living.tell(
+      MessageArrived{"router-0", net::SpecApplied{.engine_id = engine_id, .digest = "router new"}});
+  change.look(sizes, living.job, living.now);
+  EXPECT_EQ(change.state(), JobChange::State::kDone);
 }
 
 }  // namespace

@@ -124,6 +124,17 @@ TEST(JobSpecs, OfAnEngineOfAnotherMakeHaveOneFingerprintForBothRolesWhichAnyOpti
       << "it makes its own";
 }
 
+TEST(JobSpecs, OfARouterTellWhichKeysItTakesOverWhileItRuns) {
+  const std::string before = spec(kFake, Role::kRouter, "");
+  const std::string limits =
+      spec(kFake + "router: {queue_timeout: 7s, attempts: 2}\n", Role::kRouter, "");
+  EXPECT_EQ(with_live_keys(before, limits), limits);
+  const std::string address =
+      spec(kFake + "router: {queue_timeout: 7s, listen: \"127.0.0.1:9\"}\n", Role::kRouter, "");
+  EXPECT_EQ(with_live_keys(before, address),
+            spec(kFake + "router: {queue_timeout: 7s}\n", Role::kRouter, ""));
+}
+
 TEST(JobSpecs, ChangesAreNamedByWhoseTheyAreAndWithTheirDefaults) {
   const auto between = [](const std::string& from, const std::string& to) {
     return changes_text(changes(specs_of(job(kFake + from)), specs_of(job(kFake + to))));

@@ -114,7 +114,9 @@ std::vector<Message> one_of_each() {
                         .workers = 4,
                         .serving = 3,
                         .updates = 8,
-                        .troubles = {{"decode-1", "it died"}}}};
+                        .troubles = {{"decode-1", "it died"}}},
+          SpecAsked{.digest = "0a1b", .work = "router:\n  queue_timeout: 5s\n"},
+          SpecApplied{.engine_id = "router-0.ab12.3", .digest = "0a1b"}};
 }
 
 TEST(Wire, EveryMessageSurvivesARoundTrip) {

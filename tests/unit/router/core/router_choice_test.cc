@@ -111,5 +111,21 @@ TEST_F(FingerprintTest, PinsThatCannotHandOverAreRefused) {
             (Words{"prefill#1@p-new offer", "decode#1@d-new fetch"}));
 }
 
+TEST_F(RouterTest, LimitsChangeWhileItRuns) {
+  config.queue_timeout = seconds(30);
+  EXPECT_EQ(arrive(), Words{});
+  RouterConfig changed = config;
+  changed.queue_timeout = seconds(1);
+  changed.queue_max = 1;
+  changed.prefill_policy = PolicyKind::kRandom;  // It stays as it is.
+  step(ConfigChanged{changed});
+  EXPECT_EQ(router().queue_max(), 1U);
+  EXPECT_EQ(step(RequestArrived{RequestId{8}, {}}), Words{"refuse 503"});
+  EXPECT_EQ(sleep(seconds(2)), Words{}) << "it came before";
+  EXPECT_EQ(sleep(seconds(28)), Words{"refuse 503"});
+  EXPECT_EQ(arrive(), Words{});
+  EXPECT_EQ(sleep(seconds(1)), Words{"refuse 503"});
+}
+
 }  // namespace
 }  // namespace pdjob::router
