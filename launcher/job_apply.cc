@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "common/json/json_writer.h"
 #include "launcher/job_start.h"
+#include "net/control/message.h"
 
 namespace pdjob::launcher {
 
 namespace {
 
-// Keys of workers with pdjob's own engine that may differ between two workers that exchange KV, or
-// that one stream is continued on.
+constexpr Duration kTellAgain = std::chrono::milliseconds(500);
+
+// Keys of workers that may change: each worker starts again with the new ones. Some of them change
+// its fingerprint, so the new workers of a model exchange KV among themselves only.
 constexpr std::array kWorkersOwn = {"engine.sequences",
                                     "engine.tokens_per_sequence",
                                     "engine.batch_tokens",
@@ -27,15 +31,37 @@ constexpr std::array kWorkersOwn = {"engine.sequences",
                                     "changes_role",
                                     "drain_timeout",
                                     "start_timeout"};
+constexpr std::array kMeaning = {"model",          "engine.kv_type", "engine.cpu",
+                                 "engine.program", "engine.args",    "engine.env"};
+constexpr std::string_view kRecipe = "engine.recipe.";
+// Made of other keys, which are named.
+constexpr std::string_view kFingerprint = "fingerprint";
 
-bool may_change(const SpecChange& change, const std::string& path) {
-  if (change.of == "launcher") {
-    return path.ends_with("prefill.workers") || path.ends_with("decode.workers");
-  }
-  return change.of.starts_with("router") || change.of.starts_with("batch")
-             ? false
-             : path.starts_with("prefill.") || path.starts_with("decode.") ||
-                   std::ranges::find(kWorkersOwn, path) != kWorkersOwn.end();
+bool is_one_of(const auto& keys, const std::string& path) {
+  return std::ranges::find(keys, path) != keys.end();
+}
+
+// An external router cannot be told which workers belong together.
+bool may_change_worker(const std::string& path, router::RouterKind kind) {
+  const bool means = is_one_of(kMeaning, path) || path.starts_with(kRecipe);
+  return path.starts_with("prefill.") || path.starts_with("decode.") ||
+         is_one_of(kWorkersOwn, path) || (means && kind == router::RouterKind::kBuiltIn);
+}
+
+std::vector<std::string> paths_of(const std::vector<ConfigDifference>& keys) {
+  std::vector<std::string> paths;
+  std::ranges::transform(keys, std::back_inserter(paths), &ConfigDifference::path);
+  return paths;
+}
+
+// The keys of routers that differ between two files, and that no router takes over while it runs.
+std::vector<std::string> kept_by_routers(const JobSpecs& from, const JobSpecs& to) {
+  const SpecKey key(net::Role::kRouter, "");
+  const std::string& before = from.work.at(key);
+  const std::string& after = to.work.at(key);
+  const auto now = spec_values(key.first, with_live_keys(before, after));
+  const auto then = spec_values(key.first, after);
+  return now && then ? paths_of(differences(*now, *then)) : std::vector<std::string>();
 }
 
 std::string line_of(const std::string& of, const ConfigDifference& key) {
@@ -86,7 +112,8 @@ JobApply::JobApply(net::Loop& loop, JobRunner& runner, JobScaling& scaling, JobR
   const std::string& text = back ? ledger.config_text : ledger.earlier_text;
   if (auto other = parse_job_config(source, text, options_.places)) {
     before_ = *std::move(other);
-    change_.emplace(back ? JobChange::Kind::kBack : JobChange::Kind::kForward);
+    change_.emplace(back ? JobChange::Kind::kBack : JobChange::Kind::kForward,
+                    specs_of(config_).digest(net::Role::kRouter, ""));
     changes_ = "an earlier launcher began this change\n";
     remember(*before_, true);
     if (back) {
@@ -111,13 +138,49 @@ Result<JobConfig> JobApply::read(std::string_view file) const {
   return config;
 }
 
+// Clients know the models by their names.
+Status JobApply::check_names(const JobConfig& config) const {
+  const std::vector<std::string> now = config_.served_names();
+  const std::vector<std::string> then = config.served_names();
+  if (now == then) {
+    return ok();
+  }
+  const auto list = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) {
+      text += (text.empty() ? "" : ", ") + name;
+    }
+    return text;
+  };
+  return Error{ErrorCode::kInvalidArgument,
+               "a running job keeps the names of its models; to serve another file under the same "
+               "name, say that name:\n  served_name: " +
+                   list(now) + " -> " + list(then) + "\n"};
+}
+
 Result<JobApply::Wish> JobApply::wish_of(const JobConfig& config) const {
-  const std::vector<SpecChange> all = changes(specs_of(config_), specs_of(config));
+  const JobSpecs before = specs_of(config_);
+  const JobSpecs after = specs_of(config);
+  if (const Status same = check_names(config); !same) {
+    return same.error();
+  }
+  const std::vector<SpecChange> all = changes(before, after);
+  const bool external = config_.router.kind == router::RouterKind::kCommand;
+  const std::vector<std::string> kept_keys = kept_by_routers(before, after);
+  const auto may_change = [&](const std::string& of, const std::string& path) {
+    if (of == "launcher") {
+      return path.ends_with("prefill.workers") || path.ends_with("decode.workers");
+    }
+    return of == "router" ? !external && !is_one_of(kept_keys, path)
+                          : of != "batch" && may_change_worker(path, config_.router.kind);
+  };
   std::string kept;
   std::string text;
   for (const SpecChange& change : all) {
     for (const ConfigDifference& key : change.keys) {
-      (may_change(change, key.path) ? text : kept) += line_of(change.of, key);
+      if (key.path != kFingerprint) {
+        (may_change(change.of, key.path) ? text : kept) += line_of(change.of, key);
+      }
     }
   }
   if (config_.mode != Mode::kServe && !all.empty()) {
@@ -179,7 +242,8 @@ void JobApply::begin(Wish wish, JobChange::Kind kind) {
   config_ = std::move(wish.config);
   remember(*before_, true);
   runner_.set_specs(specs_of(config_));
-  change_.emplace(kind);
+  change_.emplace(kind, specs_of(config_).digest(net::Role::kRouter, ""));
+  next_tell_ = {};
   // A size that the file does not change stays.
   Sizes sizes = new_sizes(*before_, config_);
   for (const JobGroup& group : runner_.job().groups()) {
@@ -217,8 +281,9 @@ void JobApply::look() {
   change_->look(runner_.job(), loop_.now());
   switch (change_->state()) {
     case JobChange::State::kUnderWay:
-      if (change_->due() != kNever) {
-        timer_ = loop_.call_at(change_->due(), [this] { look(); });
+      tell_routers();
+      if (const Instant due = std::min(change_->due(), next_tell_); due != kNever) {
+        timer_ = loop_.call_at(due, [this] { look(); });
       }
       return;
     case JobChange::State::kFailed:
@@ -229,6 +294,25 @@ void JobApply::look() {
       scaling_.note(why_.empty() ? "the job is as its file says\n"
                                  : "the job is as before: " + why_ + "\n");
   }
+}
+
+// A message may be lost.
+void JobApply::tell_routers() {
+  const std::vector<const Process*> outdated = change_->outdated_routers(runner_.job());
+  if (outdated.empty()) {
+    next_tell_ = kNever;
+    return;
+  }
+  if (next_tell_ != kNever && loop_.now() < next_tell_) {
+    return;
+  }
+  const JobSpecs specs = specs_of(config_);
+  const SpecKey key(net::Role::kRouter, "");
+  for (const Process* router : outdated) {
+    runner_.tell(router->name, net::SpecAsked{.digest = specs.digest(key.first, key.second),
+                                              .work = specs.work.at(key)});
+  }
+  next_tell_ = loop_.now() + kTellAgain;
 }
 
 void JobApply::go_back() {
@@ -245,6 +329,14 @@ void JobApply::go_back() {
         JobChange::Kind::kBack);
 }
 
+std::string JobApply::missing() const {
+  std::string text = scaling_.missing();
+  for (const Process* router : change_->outdated_routers(runner_.job())) {
+    text += (text.empty() ? "" : "; ") + router->name + " has not taken its new settings";
+  }
+  return text;
+}
+
 std::string JobApply::json() const {
   const bool under_way = change_ && change_->state() == JobChange::State::kUnderWay;
   const bool back = change_ && change_->kind() == JobChange::Kind::kBack;
@@ -259,7 +351,7 @@ std::string JobApply::json() const {
   json.key("state").string(state);
   json.key("why").string(why_);
   json.key("changes").string(changes_);
-  json.key("missing").string(under_way ? scaling_.missing() : "");
+  json.key("missing").string(under_way ? missing() : "");
   json.end_object();
   return text + "\n";
 }

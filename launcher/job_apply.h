@@ -1,6 +1,7 @@
 // JobApply: the shell of changes to a running job's file. It says what a changed file would change
-// and what it cannot, and changes the job. If the new workers do not get ready, it goes back to the
-// file before. It remembers both files for the next launcher. Loop-bound.
+// and what it cannot, and changes the job: it gives its groups and routers other specs. If the new
+// workers do not get ready, it goes back to the file before. It remembers both files for the next
+// launcher. Loop-bound.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +57,12 @@ class JobApply {
     std::string changes;
   };
   Result<JobConfig> read(std::string_view file) const;
+  Status check_names(const JobConfig& config) const;
   Result<Wish> wish_of(const JobConfig& config) const;
   void begin(Wish wish, JobChange::Kind kind);
   void look();
+  void tell_routers();
+  std::string missing() const;
   void go_back();
   void remember(const JobConfig& earlier, bool applies);
 
@@ -75,6 +79,7 @@ class JobApply {
   std::string changes_;
   std::string why_;  // It went back.
   net::TimerId timer_;
+  Instant next_tell_{};  // Of what routers have not confirmed.
 };
 
 }  // namespace pdjob::launcher

@@ -45,7 +45,7 @@ std::vector<PeerGroup> groups_of(const Job& job) {
       group.workers.push_back({.name = process.name,
                                .engine_id = process.engine_id,
                                .node = process.place.node,
-                               .kind = kind_of(job.node_of(process)),
+                               .kind = kind_of(job.node_of(process)) + " " + process.spec,
                                .steps = process.load.steps});
     }
   }

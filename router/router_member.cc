@@ -74,6 +74,8 @@ void RouterMember::on_control(const net::Message& message) {
     api_.relay().submit(LoadChanged{load->name, load->engine_id, load->load});
   } else if (const auto* asked = std::get_if<net::AdmissionAsked>(&message)) {
     take(*asked);
+  } else if (const auto* spec = std::get_if<net::SpecAsked>(&message)) {
+    take(*spec);
   } else if (const auto* answer = std::get_if<net::OrderAnswered>(&message)) {
     if (on_answer_) {
       on_answer_(*answer);
@@ -92,6 +94,19 @@ void RouterMember::take(const net::AdmissionAsked& asked) {
   epoch_ = asked.epoch;
   api_.relay().submit(AdmissionSet{.closed = asked.closed, .mode = asked.mode});
   tell_admission();
+}
+
+// Without an answer it is asked again.
+void RouterMember::take(const net::SpecAsked& asked) {
+  const auto config = read_work_ ? read_work_(asked.work)
+                                 : Error{ErrorCode::kUnsupported, "it keeps what it was given"};
+  if (!config) {
+    log::warn("the changed settings are refused: " + config.error().message);
+    return;
+  }
+  log::info("works by the settings with digest " + asked.digest + " from now on");
+  api_.relay().take_over(*config);
+  member_->tell(net::SpecApplied{.engine_id = engine_id_, .digest = asked.digest});
 }
 
 void RouterMember::tell_admission() {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "common/result.h"
 #include "net/control/job_member.h"
 #include "net/control/member_list.h"
 #include "net/control/message.h"
@@ -43,6 +44,10 @@ class RouterMember final : public net::JobMember::Handler {
   void on_answer(std::function<void(const net::OrderAnswered&)> then) {
     on_answer_ = std::move(then);
   }
+  // The router's part of ProcessSpec::work may change while it runs; this reads it.
+  void on_work(std::function<Result<RouterConfig>(const std::string& work)> read) {
+    read_work_ = std::move(read);
+  }
   // The HttpApi has no request any more.
   void drained() { member_->drained(); }
 
@@ -56,6 +61,7 @@ class RouterMember final : public net::JobMember::Handler {
   void take(const net::Membership& membership);
   void apply();
   void take(const net::AdmissionAsked& asked);
+  void take(const net::SpecAsked& asked);
   void tell_admission();
 
   struct Told {
@@ -74,6 +80,7 @@ class RouterMember final : public net::JobMember::Handler {
   std::string engine_id_;
   uint64_t epoch_ = 0;  // Of the last AdmissionAsked.
   std::function<void(const net::OrderAnswered&)> on_answer_;
+  std::function<Result<RouterConfig>(const std::string& work)> read_work_;
 };
 
 }  // namespace pdjob::router

@@ -74,6 +74,7 @@ class RouterProcess {
           options_.config.control, [this](const net::OrderAsked& order) { member_->ask(order); }));
       member_->on_answer([this](const net::OrderAnswered& answer) { api_->answered(answer); });
     }
+    member_->on_work(options_.read_work);
     if (options_.spec.begins_closed) {
       member_->begin_closed();
     }

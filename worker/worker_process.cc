@@ -25,28 +25,12 @@
 #include "net/loop/socket.h"
 #include "worker/api/openai_api.h"
 #include "worker/core/engine_thread.h"
+#include "worker/core/fingerprint.h"
 #include "worker/weight_loader.h"
 #include "worker/worker_member.h"
 
 namespace pdjob::worker {
 namespace {
-
-kvtransfer::Fingerprint fingerprint(const engine::ModelFacts& facts) {
-  kvtransfer::Fingerprint fields{{"model_digest", facts.digest},
-                                 {"kv_type", facts.kv_type},
-                                 {"layers", std::to_string(facts.layers)},
-                                 {"heads", std::to_string(facts.heads)},
-                                 {"kv_heads", std::to_string(facts.kv_heads)},
-                                 {"head_dim", std::to_string(facts.head_dim)},
-                                 {"vocabulary", std::to_string(facts.vocabulary)},
-                                 {"rope", facts.rope},
-                                 {"kv_bytes_per_token", std::to_string(facts.kv_bytes_per_token)},
-                                 {"library", facts.library}};
-  if (!facts.cpu.empty()) {
-    fields.emplace_back("cpu", facts.cpu);
-  }
-  return fields;
-}
 
 // All parts of one worker, built in the order of their dependencies and destroyed in reverse. A
 // change of the role replaces all but the engine, which keeps the model, and the member. A change
@@ -110,7 +94,7 @@ class WorkerProcess {
                              {.config = options_.kv,
                               .engine_id = spec_.engine_id,
                               .keys = keys,
-                              .fingerprint = fingerprint(engine_->facts()),
+                              .fingerprint = link_fingerprint(engine_->facts()),
                               .sink =
                                   [this](kvtransfer::EndpointEvent event) {
                                     engine_thread_->on_endpoint_event(std::move(event));

@@ -83,6 +83,7 @@ int run_worker_as(net::ProcessSpec spec, WorkerSpec work) {
                                        .lease = work.kvtransfer.lease,
                                        .drain_timeout = work.drain_timeout,
                                        .start_timeout = work.start_timeout,
+                                       .fingerprint = work.fingerprint,
                                        .slot = slot});
   }
   if (work.kvtransfer.listen_host.empty() && !spec.control.empty()) {
@@ -158,6 +159,11 @@ Result<int> router_by_spec(int spec_fd) {
   options.config.models = std::move(work.models);
   options.config.batches.body_bytes_max = work.file_bytes_max + limits::kFormBytesMax;
   options.plain = work.plain;
+  options.read_work =
+      [name = options.spec.name](const std::string& text) -> Result<router::RouterConfig> {
+    PDJOB_TRY(RouterSpec changed, read_router_spec(name, text));
+    return std::move(changed.router);
+  };
   return router::run_router(options);
 }
 

@@ -130,6 +130,16 @@ void append_replacement(const JobGroup& group, const Job& job, Instant now,
   const bool leaves = std::ranges::any_of(job.processes(), [&](const Process& process) {
     return process.role == group.role && process.model == group.model && process.fate == Fate::kEnd;
   });
+  // Nothing can prove it any more: its partners have gone back.
+  const auto stranded = std::ranges::find_if(members, [&](const Process* one) {
+    return is_outdated(group, *one) && one->state == ProcessState::kRegistered &&
+           one->fate == Fate::kRestart;
+  });
+  if (stranded != members.end()) {
+    steps.push_back(
+        {.kind = GroupStep::Kind::kStartAgain, .process = (*stranded)->name, .group = &group});
+    return;
+  }
   const auto settled = [&](const Process* one) {
     return serves_and_stays(one) && (is_outdated(group, *one) || now >= settled_at(*one));
   };

@@ -178,6 +178,7 @@ class Job {
   void drain_next(Turn& turn);
   void kill_all(Turn& turn);
   void compare_model(Process& process, Turn& turn);
+  bool is_current(const Process& process) const;
   bool has_other_weights(const Process& process, const net::WorkerEntry& entry) const;
   void fail(const std::string& reason, const std::string& culprit, Turn& turn);
   void finish_if_all_exited(Turn& turn);

@@ -44,17 +44,27 @@ void Job::on(const MessageArrived& event, Turn& turn) {
     process->unusable = false;  // Not known until its next heartbeat: it may use new workers.
     probing_.routers_learnt();
     drain_those_known_to_leave(turn);
+  } else if (const auto* spec = std::get_if<net::SpecApplied>(&event.message)) {
+    process->spec = spec->engine_id == process->engine_id ? spec->digest : process->spec;
   }
 }
 
-// The KV of one file means nothing to another. The workers that were there first are right.
+// It does what its group should do now.
+bool Job::is_current(const Process& process) const {
+  const JobGroup* const group = group_of(process.role, process.model);
+  return group == nullptr || group->spec == process.spec;
+}
+
+// The KV of one file means nothing to another. The workers that were there first are right. Workers
+// that are to be replaced may have another file.
 void Job::compare_model(Process& process, Turn& turn) {
   const std::string& digest = process.entry.model_digest;
-  if (!runs() || process.state != ProcessState::kRegistered || digest.empty()) {
+  if (!runs() || process.state != ProcessState::kRegistered || digest.empty() ||
+      !is_current(process)) {
     return;
   }
   const auto other = std::ranges::find_if(processes_, [&](const Process& one) {
-    return &one != &process && one.model == process.model && one.serving() &&
+    return &one != &process && one.model == process.model && one.serving() && is_current(one) &&
            !one.entry.model_digest.empty();
   });
   if (other == processes_.end() || other->entry.model_digest == digest) {

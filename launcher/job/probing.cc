@@ -44,6 +44,7 @@ void Probing::update(const Process& process) {
     subject.incarnation = process.incarnation;
     subject.kind = kind_of(process);
     subject.model = process.model;
+    subject.fingerprint = process.entry.fingerprint;
     subject.needs_prefill = process.role == net::Role::kDecode;
     group(subject.kind, subject.model).emplace(subject.incarnation, &subject);
   } else if (subject.proved == proved) {
@@ -157,9 +158,12 @@ Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::st
                                       bool proved_only,
                                       const std::array<Subject*, kKinds>& members) {
   const Group& candidates = group(kind, model);
+  const auto pairs = [&](const Subject& candidate) {
+    return subject.kind != kRouter || kind != kDecode || has_prefill(candidate, proved_only);
+  };
   Subject* best = nullptr;
   for (const auto& [incarnation, candidate] : candidates) {
-    if (candidate->proved && fit(*candidate, members) &&
+    if (candidate->proved && fit(*candidate, members) && pairs(*candidate) &&
         (best == nullptr || candidate->in_flight < best->in_flight)) {
       best = candidate;
     }
@@ -168,7 +172,7 @@ Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::st
     return best;
   }
   const auto usable = [&](const Subject& candidate) {
-    return candidate.in_flight < kWithOneMax && fit(candidate, members);
+    return candidate.in_flight < kWithOneMax && fit(candidate, members) && pairs(candidate);
   };
   const auto after = candidates.upper_bound(subject.partner[kind]);
   for (const auto& [from, to] :
@@ -182,6 +186,15 @@ Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::st
   return nullptr;
 }
 
+bool Probing::has_prefill(const Subject& decode, bool proved_only) const {
+  const auto found = groups_.find({kPrefill, decode.model});
+  return !decode.needs_prefill ||
+         (found != groups_.end() && std::ranges::any_of(found->second, [&](const auto& row) {
+            return row.second->fingerprint == decode.fingerprint &&
+                   (row.second->proved || !proved_only);
+          }));
+}
+
 // The membership and the probe reach a router by different ways: it must know the workers first.
 bool Probing::fit(const Subject& candidate, const std::array<Subject*, kKinds>& members) const {
   if (candidate.kind == kRouter) {
@@ -191,6 +204,10 @@ bool Probing::fit(const Subject& candidate, const std::array<Subject*, kKinds>& 
   }
   // A worker of both roles fetches no KV, so it proves no prefill worker.
   if (candidate.kind == kDecode && !candidate.needs_prefill && members[kPrefill] != nullptr) {
+    return false;
+  }
+  const Subject* const other = members[candidate.kind == kPrefill ? kDecode : kPrefill];
+  if (other != nullptr && other->fingerprint != candidate.fingerprint) {
     return false;
   }
   return members[kRouter] == nullptr || knows_(members[kRouter]->name, candidate.name);

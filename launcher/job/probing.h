@@ -1,7 +1,7 @@
 // Probing: which processes are proved, and which probes to send. A process is proved once a probe
 // has passed through it. A probe passes through a router, a prefill worker and a decode worker of
-// one model. Routers send no client's request to an unproved worker. A router itself may accept
-// clients before it is proved.
+// one model whose KV means the same (WorkerEntry::fingerprint). Routers send no client's request to
+// an unproved worker. A router itself may accept clients before it is proved.
 //
 // Several probes run at a time. Partners are proved processes if there are any, so that a broken
 // process cannot block a good one. Otherwise the partners are tried in turn. A foreign router
@@ -65,6 +65,7 @@ class Probing {
     Incarnation incarnation;
     Kind kind = kRouter;
     std::string model;
+    std::string fingerprint;
     bool needs_prefill = false;  // Of kDecode.
     bool proved = false;
     uint32_t in_flight = 0;
@@ -94,6 +95,8 @@ class Probing {
   Subject* partner_of(Subject& subject, Kind kind, const std::string& model, bool proved_only,
                       const std::array<Subject*, kKinds>& members);
   bool fit(const Subject& candidate, const std::array<Subject*, kKinds>& members) const;
+  // A prefill worker whose KV it could fetch.
+  bool has_prefill(const Subject& decode, bool proved_only) const;
   Probe send(Subject& subject, const std::array<Subject*, kKinds>& members);
   // Ends a probe; returns its members that are still here.
   std::vector<Subject*> end(uint64_t probe, const InFlight& ended);

@@ -56,6 +56,10 @@ struct MessageText {
   std::string operator()(const net::OrderAnswered& m) const {
     return "OrderAnswered id=" + std::to_string(m.id) + " status=" + std::to_string(m.status);
   }
+  std::string operator()(const net::SpecAsked& m) const { return "SpecAsked digest=" + m.digest; }
+  std::string operator()(const net::SpecApplied& m) const {
+    return "SpecApplied digest=" + m.digest;
+  }
 };
 
 std::string id(Incarnation incarnation) {

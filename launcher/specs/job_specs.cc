@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "common/check.h"
 #include "common/config/config_errors.h"
 #include "common/config/config_reader.h"
 #include "common/config/config_text.h"
@@ -41,6 +42,7 @@ void read(ConfigReader& in, WorkerSpec& spec) {
   in.field("drain_timeout", spec.drain_timeout, kDrainTimeout);
   in.field("start_timeout", spec.start_timeout, {"An engine of another make must start in it."});
   in.field("weights_dir", spec.weights_dir, {"Where new weights are found."});
+  in.field("fingerprint", spec.fingerprint, {"What the KV of an engine of another make means."});
   spec.engine.served_name = spec.served_name;
   spec.kvtransfer.nccl.cuda = spec.engine.cuda;
 }
@@ -132,6 +134,23 @@ ConfigNode launcher_values(JobConfig config) {
   return without(values(config), values(standard));
 }
 
+// Nobody knows here which options of another make change what its KV means. So those of both roles
+// count; sizes and ports do not.
+std::string foreign_fingerprint(const ModelConfig& model) {
+  if (model.decode_engine.kind != engine::EngineKind::kForeign) {
+    return "";
+  }
+  const auto what = [&model](const engine::EngineConfig& engine) {
+    WorkerSpec spec{.model = model.model, .served_name = model.served_name};
+    spec.engine.kind = engine.kind;
+    spec.engine.foreign = engine.foreign;
+    spec.engine.foreign.ports = {};
+    return text_of(spec);
+  };
+  return spec_digest((model.disaggregated() ? what(model.prefill_engine) : "") +
+                     what(model.decode_engine));
+}
+
 }  // namespace
 
 WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::Role role) {
@@ -147,7 +166,8 @@ WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::R
           .changes_role = changes_role,
           .drain_timeout = drain_timeout(config, changes_role ? net::Role::kPrefill : role),
           .start_timeout = config.launcher.start_timeout,
-          .weights_dir = config.rollout.weights_dir};
+          .weights_dir = config.rollout.weights_dir,
+          .fingerprint = foreign_fingerprint(model)};
 }
 
 JobSpecs specs_of(const JobConfig& config) {
@@ -183,6 +203,14 @@ Result<RouterSpec> read_router_spec(const std::string& name, const std::string& 
 }
 Result<BatchSpec> read_batch_spec(const std::string& name, const std::string& text) {
   return spec_of<BatchSpec>(name, text);
+}
+
+std::string with_live_keys(const std::string& from, const std::string& to) {
+  auto spec = read_router_spec("a router", from);
+  const auto asked = read_router_spec("a router", to);
+  PDJOB_CHECK(spec && asked);
+  router::take_live_keys(asked->router, spec->router);
+  return text_of(*spec);
 }
 
 Result<ConfigNode> spec_values(net::Role role, const std::string& text) {

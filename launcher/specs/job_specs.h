@@ -37,6 +37,9 @@ struct WorkerSpec {
   Duration drain_timeout{};
   Duration start_timeout{};
   std::string weights_dir;  // Of a rollout job: where new weights are found.
+  // WorkerEntry::fingerprint of an engine of another make, equal in both roles of a model. Empty:
+  // the worker makes its own.
+  std::string fingerprint;
 };
 
 struct RouterSpec {
@@ -85,6 +88,10 @@ std::vector<SpecChange> changes(const JobSpecs& from, const JobSpecs& to);
 // "decode: engine.sequences from 8 to 16; router: ...", of at most a few keys; empty without
 // changes.
 std::string changes_text(const std::vector<SpecChange>& changes);
+
+// A router's text `from` with those keys of `to` that a router takes over while it runs.
+// Requires: both are of specs_of().
+std::string with_live_keys(const std::string& from, const std::string& to);
 
 // kInvalidArgument: the text is none of specs_of(); `name` stands in the message.
 Result<WorkerSpec> read_worker_spec(const std::string& name, const std::string& text);

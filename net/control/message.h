@@ -63,6 +63,9 @@ struct WorkerEntry {
   uint64_t created = 0;        // Of its model: when it was loaded, in Unix seconds; 0: unknown.
   // Set by the launcher: its prefill workers compute on the same cores, so a hand-over gains none.
   bool shares_cores = false;
+  // What its KV and its tokens mean. Only workers with the same one exchange KV, and continue each
+  // other's streams.
+  std::string fingerprint;
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 
@@ -218,6 +221,12 @@ struct AdmissionApplied {
   uint64_t running = 0;  // Clients' requests that workers may have.
   friend bool operator==(const AdmissionApplied&, const AdmissionApplied&) = default;
 };
+// Answer to SpecAsked, and to each repetition.
+struct SpecApplied {
+  std::string engine_id;  // The router's.
+  std::string digest;
+  friend bool operator==(const SpecApplied&, const SpecApplied&) = default;
+};
 // From routers: an order of a trainer. Repeated until it is answered.
 struct OrderAsked {
   uint64_t id = 0;  // Chosen at random by the router, so an order may be repeated.
@@ -290,6 +299,12 @@ struct AdmissionAsked {
   PauseMode mode = PauseMode::kWait;
   friend bool operator==(const AdmissionAsked&, const AdmissionAsked&) = default;
 };
+// To routers: work by this spec from now on, and answer SpecApplied. Repeated until then.
+struct SpecAsked {
+  std::string digest;  // Of `work`.
+  std::string work;    // As in ProcessSpec.
+  friend bool operator==(const SpecAsked&, const SpecAsked&) = default;
+};
 // Answer to OrderAsked, once it is carried out or refused.
 struct OrderAnswered {
   uint64_t id = 0;
@@ -308,6 +323,6 @@ struct OrderAnswered {
 using Message =
     std::variant<Registered, HeartbeatSent, Acknowledge, Membership, LoadReported, Drain,
                  MembershipApplied, RegisterAsked, WeightsPrepared, AdmissionApplied, OrderAsked,
-                 PrepareWeights, AdmissionAsked, OrderAnswered>;
+                 PrepareWeights, AdmissionAsked, OrderAnswered, SpecAsked, SpecApplied>;
 
 }  // namespace pdjob::net

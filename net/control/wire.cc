@@ -42,6 +42,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.context_max);
   codec.value(worker.created);
   codec.value(worker.shares_cores);
+  text(codec, worker.fingerprint);
 }
 
 template <class Codec>
@@ -216,9 +217,21 @@ void fields(Codec& codec, typename Codec::template Ref<OrderAnswered> message) {
   troubles(codec, message.troubles);
 }
 
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<SpecAsked> message) {
+  text(codec, message.digest);
+  codec.text(message.work, limits::kConfigBytesMax);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<SpecApplied> message) {
+  text(codec, message.engine_id);
+  text(codec, message.digest);
+}
+
 // A message's type on the wire is its place in the variant plus one. The order is fixed within a
 // version.
-static_assert(std::variant_size_v<Message> == 14);
+static_assert(std::variant_size_v<Message> == 16);
 
 template <size_t... I>
 Message blank(size_t index, std::index_sequence<I...>) {

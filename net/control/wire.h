@@ -12,7 +12,7 @@
 
 namespace pdjob::net {
 
-inline constexpr uint16_t kWireVersion = 18;
+inline constexpr uint16_t kWireVersion = 19;
 
 std::string encode(const Message& message);
 // kCorrupt: not a message. kUnsupported: another version.

@@ -91,12 +91,29 @@ void Admission::Bucket::give_back(uint64_t amount) {
   level_ = std::min(static_cast<double>(per_minute_), level_ + static_cast<double>(amount));
 }
 
+// What is used up stays so.
+void Admission::Bucket::set_rate(uint64_t per_minute) {
+  const double used =
+      per_minute_ == 0 ? 0 : std::max(0.0, static_cast<double>(per_minute_) - level_);
+  per_minute_ = per_minute;
+  level_ = static_cast<double>(per_minute) - used;
+}
+
 Admission::Admission(std::vector<TenantConfig> tenants) : configs_(std::move(tenants)) {
   for (const TenantConfig& config : configs_) {
     by_key_.emplace(config.key_sha256, static_cast<Tenant>(tenants_.size()));
     tenants_.push_back({.requests = Bucket(config.requests_per_minute),
                         .tokens = Bucket(config.tokens_per_minute),
                         .batch_requests = Bucket(config.requests_per_minute)});
+  }
+}
+
+void Admission::change(const std::vector<TenantConfig>& tenants) {
+  take_limits(tenants, configs_);
+  for (size_t i = 0; i < configs_.size(); ++i) {
+    tenants_[i].requests.set_rate(configs_[i].requests_per_minute);
+    tenants_[i].tokens.set_rate(configs_[i].tokens_per_minute);
+    tenants_[i].batch_requests.set_rate(configs_[i].requests_per_minute);
   }
 }
 

@@ -65,6 +65,8 @@ class Admission {
   Headers rate_headers(Tenant tenant, Instant now);
 
   const std::vector<TenantConfig>& tenants() const { return configs_; }
+  // Obeys take_limits() of these from now on.
+  void change(const std::vector<TenantConfig>& tenants);
 
  private:
   class Bucket {
@@ -75,6 +77,7 @@ class Admission {
     void append_headers(const std::string& of_what, Instant now, Headers& headers);
     void take(uint64_t amount);
     void give_back(uint64_t amount);
+    void set_rate(uint64_t per_minute);
     bool holds(uint64_t amount) const { return per_minute_ == 0 || amount <= per_minute_; }
 
    private:
@@ -95,7 +98,7 @@ class Admission {
   std::optional<Denial> denial_of_rate(Tenant tenant, Instant now);
   std::optional<Denial> denial_of(Tenant tenant, uint64_t tokens, Instant now);
 
-  const std::vector<TenantConfig> configs_;
+  std::vector<TenantConfig> configs_;
   std::vector<State> tenants_;
   std::unordered_map<std::string, Tenant> by_key_;
 };

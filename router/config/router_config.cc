@@ -286,4 +286,24 @@ void read(ConfigReader& in, RouterConfig& config) {
   }
 }
 
+void take_live_keys(const RouterConfig& from, RouterConfig& to) {
+  to.pairing = from.pairing;
+  to.measured_load = from.measured_load;
+  to.prefill_in_flight = from.prefill_in_flight;
+  to.decode_in_flight = from.decode_in_flight;
+  to.fallback = from.fallback;
+  to.bypass_tokens = from.bypass_tokens;
+  to.decode_prefills = from.decode_prefills;
+  to.bypass_busy_requests = from.bypass_busy_requests;
+  to.attempts = from.attempts;
+  to.retry_budget = from.retry_budget;
+  to.hedge_quantile = from.hedge_quantile;
+  to.continuations = from.continuations;
+  to.queue_timeout = from.queue_timeout;
+  to.connect_timeout = from.connect_timeout;
+  to.requests_max = from.requests_max;
+  to.queue_max = from.queue_max;
+  take_limits(from.tenants, to.tenants);
+}
+
 }  // namespace pdjob::router

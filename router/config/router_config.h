@@ -149,4 +149,8 @@ bool listens_to_kv(const RouterConfig& config);
 
 void read(ConfigReader& in, RouterConfig& config);
 
+// Copies the keys that a router takes over while it runs: limits, times and numbers, also those of
+// tenants that both have in the same place. It keeps all others.
+void take_live_keys(const RouterConfig& from, RouterConfig& to);
+
 }  // namespace pdjob::router

@@ -69,4 +69,12 @@ void read(ConfigReader& in, std::vector<TenantConfig>& tenants) {
   }
 }
 
+void take_limits(const std::vector<TenantConfig>& from, std::vector<TenantConfig>& to) {
+  for (size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
+    if (from[i].name == to[i].name && from[i].key_sha256 == to[i].key_sha256) {
+      to[i] = from[i];
+    }
+  }
+}
+
 }  // namespace pdjob::router

@@ -22,4 +22,7 @@ struct TenantConfig {
 
 void read(ConfigReader& in, std::vector<TenantConfig>& tenants);
 
+// Copies what a tenant may do, to each that has the same name and key at the same place.
+void take_limits(const std::vector<TenantConfig>& from, std::vector<TenantConfig>& to);
+
 }  // namespace pdjob::router

@@ -165,6 +165,10 @@ std::string why_no_hand_over(const net::WorkerEntry& prefill, const net::WorkerE
   if (prefill.protocol != decode.protocol) {
     return "they speak different protocols";
   }
+  if (prefill.fingerprint != decode.fingerprint) {
+    return "their KV means different things: another model, kv_type, variant of the CPU's kernels, "
+           "or version";
+  }
   const bool keyless = prefill.local_links || decode.local_links;
   return keyless && machine(prefill.host) != machine(decode.host)
              ? "they are on two machines and have no key: start both with the same --key-file"

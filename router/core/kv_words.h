@@ -65,8 +65,8 @@ struct KvDialect {
 // worker.
 const KvDialect& dialect_of(Protocol protocol, bool concurrent);
 
-// Says why KV cannot go from one to the other: they speak differently, or are on two machines
-// without keys for KV links. Empty: it can.
+// Says why KV cannot go from one to the other: they speak differently, their KV means different
+// things, or they are on two machines without keys for KV links. Empty: it can.
 std::string why_no_hand_over(const net::WorkerEntry& prefill, const net::WorkerEntry& decode);
 
 // A worker's WorkerEntry::abort for one transfer. Empty: it has none, or it cannot be read.

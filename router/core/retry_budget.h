@@ -16,6 +16,7 @@ class RetryBudget {
 
   explicit RetryBudget(double per_request) : per_request_(per_request) {}
 
+  void set_rate(double per_request) { per_request_ = per_request; }
   void earn() { saved_ = std::min(kSaved, saved_ + per_request_); }
   bool left() const { return saved_ >= 1; }
   // Requires: left().

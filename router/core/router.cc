@@ -68,7 +68,7 @@ bool Router::usable(std::string_view model) const {
     }
     const bool alone = config_.fallback == Fallback::kDecodeAlone;
     if (worker.serves(Stage::kDecode) &&
-        (alone || table_.any(Stage::kPrefill, worker.entry.model))) {
+        (alone || (!worker.lonely && table_.any(Stage::kPrefill, worker.entry.model)))) {
       return true;
     }
     if (config_.bypass_busy_requests > 0 && worker.is_pdjob()) {
@@ -182,7 +182,8 @@ void Router::place_queued(size_t failures_max, Turn& turn) {
       place(requests_.at(*id), turn);
       const Request* const request = find(*id);
       if (request != nullptr && request->state == State::kQueued) {
-        const bool as_others = !request->facts.pinned() && request->failed.empty();
+        const bool as_others =
+            !request->facts.pinned() && request->failed.empty() && !request->begun;
         // A suspect that waits for a worker of its own tells nothing about the others.
         const size_t failure = request->losses.is_suspect(turn.now) ? 0 : 1;
         failures += request->wants_room && as_others && failure == 1 ? failures_max : failure;
@@ -349,6 +350,16 @@ void Router::on(const WorkerProbed& event, Turn& turn) {
     }
     place_queued(SIZE_MAX, turn);
   }
+}
+
+// Requests that wait keep the deadline that they have.
+void Router::on(const ConfigChanged& event, Turn& turn) {
+  if (event.config.hedge_quantile != config_.hedge_quantile) {
+    prefill_paces_.clear();
+  }
+  take_live_keys(event.config, config_);
+  retries_.set_rate(config_.retry_budget);
+  place_queued(SIZE_MAX, turn);
 }
 
 void Router::on(const DrainRequested& /*event*/, Turn& turn) {

@@ -129,6 +129,7 @@ class Router {
     Leg prefill;
     Leg decode;
     TransferId transfer;
+    std::string fingerprint;     // WorkerEntry::fingerprint of its workers.
     bool offered = false;        // Under `transfer`, until the KV is fetched or released.
     std::string learnt_address;  // Where its decode leg fetches the KV, as learnt from replies.
     Leg& leg(Stage stage) { return stage == Stage::kPrefill ? prefill : decode; }
@@ -151,6 +152,7 @@ class Router {
     uint32_t tries = 0;               // Attempts that count, since a reply last began.
     uint32_t continued = 0;           // Times that its stream broke off.
     bool begun = false;               // The client has the head of the reply.
+    std::string fingerprint;          // Once begun: of the workers that can go on with it.
     Stage relayed = Stage::kDecode;   // In kRelaying: the stage whose reply is relayed.
     bool wants_pair = false;          // No prefill worker serves it alone.
     bool prefill_overloaded = false;  // Decode workers then do not prefill instead.
@@ -198,12 +200,16 @@ class Router {
   void on(const TokensLearnt& event, Turn& turn);
   void on(const AdmissionSet& event, Turn& turn);
   void on(const LegTakenOff& event, Turn& turn);
+  void on(const ConfigChanged& event, Turn& turn);
   void on(const DrainRequested& event, Turn& turn);
   void on(const TimePassed& event, Turn& turn);
 
   std::optional<openai::ApiError> refusal_of(const RequestFacts& facts) const;
   bool usable(std::string_view model) const;
   bool pins_fit(const RequestFacts& facts) const;
+  std::vector<const Worker*> workers_for(Stage stage, const Request& request,
+                                         const std::string& model, const Worker* partner,
+                                         Instant now) const;
   // `decode`: for a prefill worker, its future partner.
   Pick pick(Stage stage, const Request& request, const std::string& model,
             std::optional<WorkerId> decode, Instant now);
@@ -295,7 +301,7 @@ class Router {
     return request.tries < (request.facts.pinned() ? 1 : config_.attempts);
   }
 
-  const RouterConfig config_;
+  RouterConfig config_;
   Random random_;
   const BitSource id_bits_;
   const Policies policies_;

@@ -107,6 +107,7 @@ void Router::relay(Request& request, const Attempt& attempt, Stage stage, Turn& 
   if (request.facts.model.empty() && worker != nullptr) {
     request.facts.model = worker->entry.model;
   }
+  request.fingerprint = request.attempt.fingerprint;
   request.state = State::kRelaying;
   request.relayed = stage;
   request.begun = true;

@@ -42,7 +42,27 @@ bool Router::pins_fit(const RequestFacts& facts) const {
   };
   return fits(facts.pin_prefill, Stage::kPrefill) && fits(facts.pin_decode, Stage::kDecode) &&
          (facts.pin_prefill.empty() || facts.pin_decode.empty() ||
-          table_.find(facts.pin_prefill)->serves(table_.find(facts.pin_decode)->entry.model));
+          (table_.find(facts.pin_prefill)->serves(table_.find(facts.pin_decode)->entry.model) &&
+           table_.find(facts.pin_prefill)->pairs_with(*table_.find(facts.pin_decode))));
+}
+
+// The candidates of a stage. `partner`: the other worker of the pair, if it is chosen already. A
+// reply that has begun goes on only where the tokens so far mean the same.
+std::vector<const Worker*> Router::workers_for(Stage stage, const Request& request,
+                                               const std::string& model, const Worker* partner,
+                                               Instant now) const {
+  WorkerTable::Search search{.stage = stage,
+                             .model = model,
+                             .except = request.failed,
+                             .partner = partner,
+                             .fingerprint = request.begun ? &request.fingerprint : nullptr};
+  search.paired = stage == Stage::kDecode && request.facts.hands_over;
+  std::vector<const Worker*> found = table_.candidates(search, now);
+  if (search.paired && found.empty()) {
+    search.paired = false;
+    found = table_.candidates(search, now);
+  }
+  return found;
 }
 
 // Ignored if the worker would be the only one left: suspicion only orders the choice.
@@ -60,7 +80,7 @@ bool Router::is_avoided(Stage stage, const Worker& worker, const Request& reques
     return decode && suspicions_.avoided(worker.id, *decode, now);
   }
   // A decode worker is avoided if all its possible prefill workers are.
-  const auto partners = table_.candidates(Stage::kPrefill, worker.entry.model, request.failed, now);
+  const auto partners = workers_for(Stage::kPrefill, request, worker.entry.model, &worker, now);
   return worker.entry.role == net::Role::kDecode && !partners.empty() &&
          std::ranges::all_of(partners, [&](const Worker* partner) {
            return suspicions_.avoided(partner->id, worker.id, now);
@@ -87,9 +107,15 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
                           std::optional<WorkerId> decode, Instant now) {
   const std::string& pin =
       stage == Stage::kPrefill ? request.facts.pin_prefill : request.facts.pin_decode;
+  const std::string& other_pin =
+      stage == Stage::kPrefill ? request.facts.pin_decode : request.facts.pin_prefill;
+  const Worker* const partner = decode              ? table_.find(*decode)
+                                : other_pin.empty() ? nullptr
+                                                    : table_.find(other_pin);
   if (!pin.empty()) {
     const Worker* worker = table_.find(pin);
-    const bool fits = worker != nullptr && worker->serves(model);
+    const bool fits = worker != nullptr && worker->serves(model) &&
+                      (partner == nullptr || worker->pairs_with(*partner));
     return {.worker = fits ? std::optional(Chosen{worker->id}) : std::nullopt};
   }
   const uint32_t in_flight_max =
@@ -97,14 +123,10 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
   std::vector<Candidate> candidates;
   std::vector<Candidate> avoided;
   bool full = false;
-  const std::vector<const Worker*> usable = table_.candidates(stage, model, request.failed, now);
+  const std::vector<const Worker*> usable = workers_for(stage, request, model, partner, now);
   const double fastest = config_.measured_load ? fastest_of(usable) : 0;
   const bool alone = request.losses.wants_own_worker(now);
-  const Worker* const partner = decode ? table_.find(*decode) : nullptr;
   for (const Worker* worker : usable) {
-    if (partner != nullptr && worker->entry.protocol != partner->entry.protocol) {
-      continue;  // They cannot hand over to each other.
-    }
     const bool has_room =
         in_flight_max == 0 || worker->requests_in_flight + worker->promised < in_flight_max;
     if (!has_room || (alone && (worker->suspects > 0 || worker->stands_still()))) {
@@ -140,7 +162,7 @@ std::optional<Chosen> Router::spare_prefill(const Request& request, const std::s
   if (decode != nullptr) {
     least = decode->requests();
   } else {
-    for (const Worker* full : table_.candidates(Stage::kDecode, model, request.failed, now)) {
+    for (const Worker* full : workers_for(Stage::kDecode, request, model, nullptr, now)) {
       least = std::min(least.value_or(UINT32_MAX), full->requests());
     }
   }

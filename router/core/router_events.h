@@ -12,6 +12,7 @@
 #include "common/time.h"
 #include "net/control/message.h"
 #include "openai/openai.h"
+#include "router/config/router_config.h"
 #include "router/core/bypass.h"
 #include "router/policies/pair_policy.h"
 #include "router/policies/worker_table.h"
@@ -126,13 +127,16 @@ struct AdmissionSet {  // May be repeated.
 struct LegTakenOff {  // TakeOff has ended this leg; the client has whole tokens only.
   LegId leg;
 };
+struct ConfigChanged {  // Only take_live_keys() of it counts.
+  RouterConfig config;
+};
 struct DrainRequested {};  // No new requests; Drained follows when the last one has ended.
 struct TimePassed {};      // Due at next_wakeup().
 
 using RouterEvent =
     std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft, WorkersChanged,
                  LoadChanged, WorkerProbed, NobodyThere, KvTold, KvToldAnew, TokensLearnt,
-                 AdmissionSet, LegTakenOff, DrainRequested, TimePassed>;
+                 AdmissionSet, LegTakenOff, ConfigChanged, DrainRequested, TimePassed>;
 
 // --- effects
 // The words of a leg's body about the prompt's KV.

@@ -13,7 +13,8 @@ void Router::send(Request& request, const Choice& choice, Turn& turn) {
   request.attempt = {.number = ++request.attempts_made,
                      .decode = {.worker = choice.decode.worker,
                                 .cached_tokens = choice.decode.cached_tokens,
-                                .as = choice.by_prefill() ? Stage::kPrefill : Stage::kDecode}};
+                                .as = choice.by_prefill() ? Stage::kPrefill : Stage::kDecode},
+                     .fingerprint = table_.find(choice.decode.worker)->entry.fingerprint};
   request.tries += 1;
   request.losses.end_wait();
   if (request.losses.is_suspect(turn.now)) {

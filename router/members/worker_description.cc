@@ -46,9 +46,9 @@ net::Role parse_role(std::string_view value) {
 }  // namespace
 
 Result<WorkerDescription> parse_worker_description(const std::string& body) {
-  static constexpr std::string_view kNames[] = {"name",        "engine_id",     "role",   "model",
-                                                "draining",    "kv_address",    "load",   "abort",
-                                                "local_links", "max_model_len", "created"};
+  static constexpr std::string_view kNames[] = {
+      "name", "engine_id", "role",        "model",         "draining", "kv_address",
+      "load", "abort",     "local_links", "max_model_len", "created",  "fingerprint"};
   PDJOB_TRY(const JsonObject object, JsonObject::scan(body, kNames));
   WorkerDescription described;
   described.entry.name = string_or_empty(object.value("name"));
@@ -63,6 +63,7 @@ Result<WorkerDescription> parse_worker_description(const std::string& body) {
   described.entry.protocol = net::Protocol::kPdjob;
   described.entry.abort = string_or_empty(object.value("abort"));
   described.entry.local_links = object.value("local_links") == "true";
+  described.entry.fingerprint = string_or_empty(object.value("fingerprint"));
   take_number(object.value("max_model_len"), described.entry.context_max);
   take_number(object.value("created"), described.entry.created);
   described.draining = object.value("draining") == "true";

@@ -116,6 +116,16 @@ void WorkerTable::index() {
       }
     }
   }
+  std::set<std::pair<net::Protocol, std::string_view>> met;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.serves(Stage::kPrefill) && worker.entry.standing == net::Standing::kServing) {
+      met.emplace(worker.entry.protocol, worker.entry.fingerprint);
+    }
+  }
+  for (auto& [id, worker] : workers_) {
+    worker.lonely = worker.entry.role == net::Role::kDecode &&
+                    !met.contains({worker.entry.protocol, worker.entry.fingerprint});
+  }
 }
 
 void WorkerTable::set_load(std::string_view name, std::string_view engine_id,
@@ -151,15 +161,18 @@ bool WorkerTable::knows_model(std::string_view model) const {
                      [&](const auto& row) { return row.second.serves(model); });
 }
 
-std::vector<const Worker*> WorkerTable::candidates(Stage stage, std::string_view model,
-                                                   const std::vector<WorkerId>& except,
-                                                   Instant now) const {
+std::vector<const Worker*> WorkerTable::candidates(const Search& search, Instant now) const {
+  const auto fits = [&](const Worker& worker) {
+    return worker.accepts() && worker.serves(search.model) && !(search.paired && worker.lonely) &&
+           (search.partner == nullptr || worker.pairs_with(*search.partner)) &&
+           (search.fingerprint == nullptr || worker.entry.fingerprint == *search.fingerprint) &&
+           std::ranges::find(search.except, worker.id) == search.except.end();
+  };
   std::vector<const Worker*> usable;
   std::vector<const Worker*> busy;
   std::vector<const Worker*> suspects;
-  for (const Worker* const worker : by_stage_.at(static_cast<size_t>(stage))) {
-    if (worker->accepts() && worker->serves(model) &&
-        std::find(except.begin(), except.end(), worker->id) == except.end()) {
+  for (const Worker* const worker : by_stage_.at(static_cast<size_t>(search.stage))) {
+    if (fits(*worker)) {
       (worker->health(now) == Health::kSuspect ? suspects
        : now < worker->busy_until              ? busy
                                                : usable)

@@ -62,6 +62,8 @@ struct Worker {
   bool silent = false;     // No answer to health checks for a while: it gets no new requests.
   uint32_t promised = 0;   // Requests that come here next, once their prompts are computed.
   uint32_t suspects = 0;   // Requests on trial here, which may have killed another worker.
+  // A decode worker without any prefill worker that it could fetch KV from.
+  bool lonely = false;
 
   // True if its engine has been at one turn for long; it may hang.
   bool stands_still() const {
@@ -72,6 +74,10 @@ struct Worker {
   bool accepts() const { return entry.standing == net::Standing::kServing && !silent; }
   bool serves(Stage stage) const;
   bool serves(std::string_view model) const;  // Either may be empty: any.
+  // True if KV of one means the same to the other, and they speak one protocol.
+  bool pairs_with(const Worker& other) const {
+    return entry.protocol == other.entry.protocol && entry.fingerprint == other.entry.fingerprint;
+  }
   // Where a decode worker finds KV of this prefill worker; empty: its replies say where.
   const std::string& kv_address() const {
     return entry.kv_address.empty() ? learnt_address : entry.kv_address;
@@ -111,11 +117,19 @@ class WorkerTable {
   const Worker* find(std::string_view name) const;
   bool knows_model(std::string_view model) const;
 
-  // Workers that serve `stage` and `model`, by id, if they accept requests and are not in `except`.
-  // Returns the healthy ones and due trials or, if there are none, the overloaded ones, or else the
-  // suspects.
-  std::vector<const Worker*> candidates(Stage stage, std::string_view model,
-                                        const std::vector<WorkerId>& except, Instant now) const;
+  // The workers that a request could go to.
+  struct Search {
+    Stage stage = Stage::kDecode;
+    std::string_view model;
+    const std::vector<WorkerId>& except;
+    const Worker* partner = nullptr;  // Only those that pair with it.
+    // Only those with the same WorkerEntry::fingerprint; null: any.
+    const std::string* fingerprint = nullptr;
+    bool paired = false;  // Not the lonely ones.
+  };
+  // Those that accept requests, by id. Returns the healthy ones and due trials or, if there are
+  // none, the overloaded ones, or else the suspects.
+  std::vector<const Worker*> candidates(const Search& search, Instant now) const;
   // True if any worker accepts such requests, in whatever health.
   bool any(Stage stage, std::string_view model) const;
 
@@ -156,7 +170,7 @@ class WorkerTable {
  private:
   Worker* find_mutable(WorkerId id);
   Worker* find_mutable(std::string_view name);
-  // Makes by_name_ and by_stage_ anew.
+  // Makes by_name_ and by_stage_ anew, and finds the lonely ones.
   void index();
 
   std::map<WorkerId, Worker> workers_;

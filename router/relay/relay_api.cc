@@ -52,6 +52,12 @@ RelayApi::RelayApi(net::Loop& loop, const RouterConfig& config, Policies policie
 
 // --- events
 
+void RelayApi::take_over(const RouterConfig& config) {
+  take_live_keys(config, config_);
+  reception_.admission().change(config.tenants);
+  submit(ConfigChanged{config});
+}
+
 void RelayApi::route(RequestId id, net::HttpRequest& request, RequestBody body, bool generates,
                      std::unique_ptr<ReplySink> sink) {
   const uint64_t tokens = generates ? body.tokens() : body.prompt_tokens();

@@ -64,6 +64,8 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
   void client_writable(RequestId id);
 
   void submit(RouterEvent event) { runner_.submit(std::move(event)); }
+  // Works by the live keys of `config` from now on (take_live_keys()).
+  void take_over(const RouterConfig& config);
   // These workers are gone. Ends the legs that one of them broke, and that would connect again.
   void end_reconnecting_legs(const std::vector<net::Departure>& left);
   void on_workers_changed(std::function<void()> then) {
@@ -173,7 +175,7 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
   std::string text_of(RequestId id) const;
 
   net::Loop& loop_;
-  const RouterConfig config_;
+  RouterConfig config_;
   const std::function<void()> on_drained_;
   std::vector<std::function<void()>> on_workers_changed_;
   std::function<void()> on_quiet_;

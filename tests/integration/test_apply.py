@@ -4,13 +4,26 @@ import os
 import pathlib
 import signal
 import subprocess
+import tempfile
 import threading
 
 import httpx
 import pytest
 
-from conftest import BIN, Job, eventually, running_job
-from test_failover import Clients, expected, launchers  # noqa: F401 (a fixture)
+from conftest import BIN, MODEL, Job, Process, eventually, running_job
+from test_failover import Clients, bodies, expected, launchers, tokens  # noqa: F401 (a fixture)
+
+OTHER_MODEL = str(pathlib.Path(MODEL).with_name("smollm2-6-layers-q4_0.gguf"))
+
+
+class OneOf(tuple):
+    """Equals each of its items."""
+
+    def __eq__(self, other):
+        return other in tuple(self)
+
+    def __ne__(self, other):
+        return not self == other
 
 
 def pdjob(command, config, *words, timeout=240):
@@ -44,6 +57,92 @@ def test_workers_are_replaced_under_load_and_each_answer_is_right(folder, expect
         assert all(after[name]["pid"] != before[name]["pid"] for name in ("decode-0", "decode-1"))
         assert after["router-0"]["pid"] == before["router-0"]["pid"]
         assert pdjob("diff", file).stdout == "nothing: the job is as this file says\n"
+
+
+def all_tokens(url):
+    with httpx.Client(base_url=url, timeout=120) as client:
+        return [tokens(client, body, stream=False) for body in bodies()]
+
+
+@pytest.fixture(scope="module")
+def expected_of_other():
+    """The answers of the other model, by one process."""
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as name:
+        settings = ["--listen", "127.0.0.1:0", "--set", "served_name=smollm2", "--set", "decode.prefix_cache=false"]
+        process = Process(["pdjob", "worker", "--role", "both", "--model", OTHER_MODEL, *settings], name).wait_ready()
+        yield all_tokens(process.url)
+        process.stop()
+
+
+def handed_over(url):
+    reply = httpx.post(url + "/v1/completions", json={**bodies()[0], "max_tokens": 2}, timeout=120)
+    assert reply.status_code == 200, reply.text
+    return int(reply.headers.get("x-pdjob-kv-bytes", "0")) > 0
+
+
+def test_each_answer_is_whole_of_one_of_two_models_while_the_model_changes(folder, expected, expected_of_other):  # noqa: F811
+    assert expected != expected_of_other
+    with running_job(folder, prefill=2, decode=2) as job:
+        before = job.processes()
+        with Clients(job.url, [OneOf(pair) for pair in zip(expected, expected_of_other)]) as clients:
+            file = changed(job, MODEL, OTHER_MODEL)
+            shown = pdjob("diff", file)
+            assert f"  decode: model: {MODEL} -> {OTHER_MODEL}\n" in shown.stdout, shown.stdout + shown.stderr
+            assert "fingerprint" not in shown.stdout
+            applied = pdjob("apply", file, timeout=400)
+            assert applied.returncode == 0, applied.stderr
+            clients.wait_for_more(3)
+        assert not clients.wrong, clients.wrong[:3]
+        after = job.processes()
+        assert all(after[name]["pid"] != before[name]["pid"] for name in before if name != "router-0")
+        assert after["router-0"]["pid"] == before["router-0"]["pid"]
+        assert all_tokens(job.url) == expected_of_other
+        assert handed_over(job.url)
+
+
+def test_a_model_that_cannot_be_loaded_sends_the_job_back(folder, expected):  # noqa: F811
+    broken = pathlib.Path(folder) / "broken.gguf"
+    broken.write_bytes(pathlib.Path(MODEL).read_bytes()[:100000])
+    with running_job(folder, prefill=2, decode=2) as job:
+        with Clients(job.url, expected) as clients:
+            applied = pdjob("apply", changed(job, MODEL, str(broken)), timeout=400)
+            assert applied.returncode in (1, 2, 3), applied.stdout
+            clients.wait_for_more(6)
+        assert not clients.wrong, clients.wrong[:3]
+        assert pdjob("diff", job.config).stdout == "nothing: the job is as this file says\n"
+        assert applied.returncode == 1, applied.stderr
+        assert "the job went back to its file before: " in applied.stderr
+
+
+def test_the_kv_type_changes_while_the_job_runs(folder):
+    with running_job(folder, prefill=1, decode=2) as job:
+        applied = pdjob("apply", changed(job, "kv_type: q8_0", "kv_type: f16"))
+        assert applied.returncode == 0, applied.stderr
+        assert handed_over(job.url)
+
+
+def test_a_router_takes_its_changed_limits_over_and_the_next_one_starts_with_them(folder):
+    with running_job(folder, router="bypass_tokens: 0") as job:
+        assert handed_over(job.url)
+        before = job.processes()
+        file = changed(job, "bypass_tokens: 0", "bypass_tokens: 100000, queue_timeout: 9s")
+        applied = pdjob("apply", file)
+        assert applied.returncode == 0, applied.stderr
+        assert "  router: router.queue_timeout: 30s -> 9s\n" in applied.stdout
+        assert not handed_over(job.url)
+        assert {name: process["pid"] for name, process in job.processes().items()} == {name: process["pid"] for name, process in before.items()}
+        os.kill(before["router-0"]["pid"], signal.SIGKILL)
+        eventually(lambda: job.processes()["router-0"]["pid"] not in (0, before["router-0"]["pid"]), 30, "another router")
+        eventually(lambda: job.processes()["router-0"]["state"] == "ready", 60, "a router that serves")
+        assert not handed_over(job.url)
+        assert pdjob("diff", file).stdout == "nothing: the job is as this file says\n"
+
+
+def test_a_job_keeps_the_names_of_its_models(folder):
+    with running_job(folder) as job:
+        refused = pdjob("apply", changed(job, "served_name: smollm2", "served_name: other"))
+        assert refused.returncode == 2, refused.stdout
+        assert "served_name: smollm2 -> other" in refused.stderr
 
 
 def test_sizes_of_a_changed_file_and_only_those_that_changed_are_applied(folder):
@@ -95,8 +194,8 @@ launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
 @pytest.mark.parametrize(
     "old, new, kept",
     [
-        ("router: {", "router: {queue_timeout: 9s, ", "router: router.queue_timeout: 30s -> 9s"),
-        ("kv_type: q8_0", "kv_type: f16", "decode: engine.kv_type: q8_0 -> f16"),
+        ("router: {", "router: {drain_timeout: 9s, ", "router: router.drain_timeout: 30s -> 9s"),
+        ("transport: auto", "transport: tcp", "decode: kvtransfer.transport: auto -> tcp"),
         ("launcher: {", "launcher: {hang_timeout: 20s, ", "launcher.hang_timeout: (default) -> 20s"),
     ],
 )

@@ -133,6 +133,10 @@ mutant(job_never_moves stragglers launcher/job/job.cc "level > 0 && process.is_w
 mutant(scaling_ignores_maximum growing launcher/scaling/autoscaler.cc "  const uint32_t most = ceiling(index, why);" "  const uint32_t most = ceiling(index, why) + 4;")
 mutant(apply_replaces_all_at_once apply launcher/job/groups.cc "!std::ranges::all_of(members, settled)" "false")
 mutant(apply_keeps_old_groups apply launcher/job/job_groups.cc "groups_ = event.groups;" "")
+mutant(router_pairs_any_file apply router/core/router_choice.cc "                             .partner = partner," "")
+mutant(router_mixes_files apply router/core/router_choice.cc "request.begun ? &request.fingerprint : nullptr" "nullptr")
+mutant(probing_pairs_any_file apply launcher/job/probing.cc "other->fingerprint != candidate.fingerprint" "false")
+mutant(sizes_strand_workers apply launcher/job/groups.cc "is_outdated(group, *one) && one->state == ProcessState::kRegistered" "false")
 mutant(sizes_never_shrink scaling launcher/job/groups.cc "      steps.push_back({.kind = kRetire, .process = process->name});" "")
 
 # unit_mutant(NAME TEST LIBRARY FILE OLD NEW): of code that no simulated job runs. Its unit test finds it, by random stories.

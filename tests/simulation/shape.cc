@@ -157,4 +157,14 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   return shape;
 }
 
+uint32_t change_job_file(uint64_t target, launcher::JobConfig& job) {
+  const uint32_t file = Random(target).chance(0.5) ? 1 : 0;
+  for (launcher::ModelConfig& model : job.models) {
+    model.model = "/" + std::to_string(file) + ".gguf";
+    ++model.decode.requests_queued;
+    ++model.prefill.requests_queued;
+  }
+  return file;
+}
+
 }  // namespace pdjob::simulation

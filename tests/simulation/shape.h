@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/time.h"
+#include "launcher/plan/job_config.h"
 #include "launcher/plan/scaling_config.h"
 #include "router/config/router_config.h"
 #include "tests/simulation/scenario.h"
@@ -46,5 +47,9 @@ struct Shape {
 
 // `faultless`: every request must be served. A launcher that dies is no fault then.
 Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed);
+
+// Changes what all workers of a job do, and perhaps the file of its models. Returns that file:
+// SimEngine::Options::file.
+uint32_t change_job_file(uint64_t target, launcher::JobConfig& job);
 
 }  // namespace pdjob::simulation

@@ -10,21 +10,24 @@ namespace pdjob::simulation {
 namespace {
 
 std::unique_ptr<engine::Engine> fake(const worker::EngineSize& size, bool shared_kv,
-                                     const std::string& model) {
+                                     const std::string& model, uint32_t file) {
   return *engine::open_engine({.kind = engine::EngineKind::kFake,
+                               .model_path = std::to_string(file),
                                .served_name = model,
                                .sequences = size.sequences,
                                .tokens_per_sequence = size.rows_per_sequence,
                                .batch_tokens = size.batch_tokens,
-                               .shared_kv = shared_kv});
+                               .shared_kv = shared_kv,
+                               .own_weights = true});
 }
 
 }  // namespace
 
 SimEngine::SimEngine(const Options& options, Faults faults)
-    : inner_(fake(options.size, options.shared_kv, options.model)),
+    : inner_(fake(options.size, options.shared_kv, options.model, options.file)),
       step_time_(options.step_time),
       reads_rows_(options.reads_rows),
+      file_(options.file),
       flat_logits_(inner_->facts().vocabulary),
       faults_(std::move(faults)) {
   flat_logits_['a'] = 100;
@@ -59,6 +62,16 @@ Status SimEngine::step(std::span<const engine::StepItem> items) {
   return inner_->step(unread);
 }
 
+std::span<const float> SimEngine::of_file(std::span<const float> logits, uint32_t file,
+                                          std::vector<float>& buffer) {
+  if (file == 0) {
+    return logits;
+  }
+  buffer.assign(logits.begin(), logits.end());
+  std::ranges::rotate(buffer, buffer.begin() + file);
+  return buffer;
+}
+
 Status SimEngine::reserve(SequenceId sequence, uint32_t rows) {
   if (faults_.reserve_fails()) {
     return Error{ErrorCode::kOverloaded, "no rows"};
@@ -68,9 +81,13 @@ Status SimEngine::reserve(SequenceId sequence, uint32_t rows) {
 
 Oracle::Oracle(uint32_t rows_per_sequence)
     : engine_(fake({.sequences = 1, .rows_per_sequence = rows_per_sequence, .batch_tokens = 512},
-                   /*shared_kv=*/false, "oracle")) {}
+                   /*shared_kv=*/false, "oracle", /*file=*/0)) {}
 
-std::vector<SimText> Oracle::texts_of(const Ask& ask) {
+bool Oracle::knows(const Ask& ask, const std::vector<SimText>& texts) {
+  return std::ranges::any_of(files_, [&](uint32_t file) { return texts_of(ask, file) == texts; });
+}
+
+std::vector<SimText> Oracle::texts_of(const Ask& ask, uint32_t file) {
   const SequenceId sequence{0};
   const auto run = [&](std::span<const Token> tokens) {
     const engine::StepItem item{.sequence = sequence, .tokens = tokens, .wants_logits = true};
@@ -85,8 +102,10 @@ std::vector<SimText> Oracle::texts_of(const Ask& ask) {
     run(ask.prompt);
     engine::TextStream stream(stop);
     SimText text;
+    std::vector<float> buffer;
     for (uint32_t tokens = 1; text.finish.empty(); ++tokens) {
-      const Token token = sampler->sample(engine_->logits(sequence))->token;
+      const Token token =
+          sampler->sample(SimEngine::of_file(engine_->logits(sequence), file, buffer))->token;
       if (engine_->vocabulary().is_end(token)) {
         text.finish = "stop";
         break;

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +33,8 @@ class SimEngine final : public engine::Engine {
     bool shared_kv = false;
     std::string model;
     StepTime step_time;
+    // Engines with another file give other tokens.
+    uint32_t file = 0;
     // Tokens depend on all rows of their sequence. Otherwise they are all alike, and cost less.
     bool reads_rows = true;
   };
@@ -53,8 +57,12 @@ class SimEngine final : public engine::Engine {
   }
   Status step(std::span<const engine::StepItem> items) override;
   std::span<const float> logits(SequenceId sequence) const override {
-    return reads_rows_ ? inner_->logits(sequence) : std::span(flat_logits_);
+    return reads_rows_ ? of_file(inner_->logits(sequence), file_, turned_[sequence])
+                       : std::span(flat_logits_);
   }
+  // The logits that the model of this file gives instead.
+  static std::span<const float> of_file(std::span<const float> logits, uint32_t file,
+                                        std::vector<float>& buffer);
   std::span<const float> logits_at(SequenceId sequence, uint32_t index) const override {
     return inner_->logits_at(sequence, index);
   }
@@ -71,6 +79,8 @@ class SimEngine final : public engine::Engine {
   const std::unique_ptr<engine::Engine> inner_;
   const StepTime step_time_;
   const bool reads_rows_;
+  const uint32_t file_;
+  mutable std::map<SequenceId, std::vector<float>> turned_;
   std::vector<float> flat_logits_;
   const Faults faults_;
   Duration time_{};
@@ -84,10 +94,15 @@ class SimEngine final : public engine::Engine {
 class Oracle {
  public:
   explicit Oracle(uint32_t rows_per_sequence);
-  // By choice.
-  std::vector<SimText> texts_of(const Ask& ask);
+  // Whether these are the texts, by choice, that an engine with one of the files gives.
+  bool knows(const Ask& ask, const std::vector<SimText>& texts);
+  // Engines may have this file, too.
+  void add_file(uint32_t file) { files_.insert(file); }
 
  private:
+  std::vector<SimText> texts_of(const Ask& ask, uint32_t file);
+
+  std::set<uint32_t> files_ = {0};
   const std::unique_ptr<engine::Engine> engine_;
 };
 

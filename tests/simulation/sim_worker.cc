@@ -1,12 +1,16 @@
 #include "tests/simulation/sim_worker.h"
 
+#include <filesystem>
 #include <sstream>
+#include <string>
 #include <utility>
 
 #include <unistd.h>
 
 #include "kvtransfer/open_transport.h"
+#include "launcher/specs/job_specs.h"
 #include "tests/support/worker_words.h"
+#include "worker/core/fingerprint.h"
 
 namespace pdjob::simulation {
 namespace {
@@ -22,6 +26,14 @@ kvtransfer::EndpointAddress kv_address_of(const SimWorkerOptions& options) {
 std::string listener_name(const kvtransfer::EndpointAddress& address,
                           const kvtransfer::TransportTraits& transport) {
   return transport.unix_name != nullptr ? address.*transport.unix_name : address.host;
+}
+
+// Of the job's file when the worker was started.
+uint32_t file_of(const net::ProcessSpec& spec) {
+  const auto work = launcher::read_worker_spec(spec.name, spec.work.empty() ? "{}" : spec.work);
+  PDJOB_CHECK(work, work.error().message);
+  const std::string name = std::filesystem::path(work->model).stem();
+  return name.empty() ? 0 : static_cast<uint32_t>(std::stoul(name));
 }
 
 }  // namespace
@@ -41,6 +53,9 @@ class SimWorker::WatchedCore final : public worker::WorkerCore {
     }
     worker_.watch_.before(event);
     core_->step(event, now, effects);
+    worker_.scene_.invariants.expect(worker_.endpoint_.stats().fingerprints_refused == 0,
+                                     "only workers whose KV means the same are paired, but not",
+                                     worker_.options_.spec.engine_id);
     for (const worker::Effect& effect : effects) {
       scene.trace(worker_.process_.name(), "  > " + worker::word(effect));
       worker_.watch_.after(effect);
@@ -74,6 +89,7 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
                .shared_kv = options_.shared_kv,
                .model = options_.spec.model,
                .step_time = options_.step_time,
+               .file = file_of(options_.spec),
                .reads_rows = options_.reads_rows},
               options_.faults),
       watch_(scene.invariants, options_.spec.engine_id,
@@ -102,7 +118,7 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
                  .transports = *kvtransfer::transports_of(options_.kv, std::nullopt),
                  .identity = {.engine_id = options_.spec.engine_id,
                               .keys = *kvtransfer::parse_link_keys(options_.spec.link_keys),
-                              .fingerprint = {}},
+                              .fingerprint = worker::link_fingerprint(engine_.facts())},
                  .host_id = kv_address_.host_id,
                  .emit = [this](kvtransfer::EndpointEvent event) { command(std::move(event)); },
                  .open_transport = options_.open_transport}) {
@@ -134,7 +150,9 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
   net::WorkerEntry entry = api_->entry(options_.spec.host, server_->port());
   entry.engine_id = options_.spec.engine_id;
   entry.weight_version = options_.spec.weights.version;
-  entry.model_digest = options_.spec.weights.digest;
+  if (!options_.spec.weights.version.empty()) {
+    entry.model_digest = options_.spec.weights.digest;
+  }
   if (options_.two_hop) {
     entry.kv_address.clear();
   }

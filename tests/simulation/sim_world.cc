@@ -239,7 +239,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void make_slow(Incarnation who);
   void make_normal(Incarnation who);
   void reorganise(uint64_t target);
-  void change_workers();
+  void change_workers(uint64_t target);
   void check_replacements();
   void heal();
 
@@ -1178,7 +1178,7 @@ void SimWorld::reorganise(uint64_t target) {
     return;
   }
   if (scaling_) {
-    change_workers();
+    change_workers(target);
     return;
   }
   Random random(target);
@@ -1201,11 +1201,8 @@ void SimWorld::reorganise(uint64_t target) {
 }
 
 // The job's file has changed: its next launcher reads the new one, too.
-void SimWorld::change_workers() {
-  for (launcher::ModelConfig& model : config_.models) {
-    ++model.decode.requests_queued;
-    ++model.prefill.requests_queued;
-  }
+void SimWorld::change_workers(uint64_t target) {
+  oracle_.add_file(change_job_file(target, config_));
   take_specs(*job_options_);
   launcher_->post([this, specs = job_options_->specs, groups = job_options_->groups] {
     job_->set_specs(specs);
@@ -1227,8 +1224,9 @@ void SimWorld::check_replacements() {
     leaving.insert(process.name);
     for (const launcher::Process& other : job().processes()) {
       invariants_.expect(
-          replaced_.contains(process.name) || &other == &process || other.role != process.role ||
-              other.model != process.model || other.state == launcher::ProcessState::kReady,
+          replaced_.contains(process.name) || !watch_.proved(process.engine_id) ||
+              &other == &process || other.role != process.role || other.model != process.model ||
+              other.state == launcher::ProcessState::kReady,
           "a worker is replaced while all others of its group serve, but not", other.name);
     }
   }

@@ -8,6 +8,7 @@
 #include "openai/headers.h"
 #include "openai/openai.h"
 #include "worker/api/kv_report.h"
+#include "worker/core/fingerprint.h"
 #include "worker/core/kv_params.h"
 
 namespace pdjob::worker {
@@ -291,6 +292,7 @@ void OpenaiApi::on_worker_info(net::ExchangeId id, net::HttpRequest& /*request*/
   json.key("kv_address").raw(kv_address_json(options_.kv));
   json.key("abort").string(kAbort);
   json.key("local_links").boolean(options_.local_links);
+  json.key("fingerprint").string(fingerprint());
   json.key("load").begin_object();
   json.key("requests_running").integer(now.requests_running);
   json.key("requests_queued").integer(now.requests_queued);
@@ -315,7 +317,13 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .local_links = options_.local_links,
           .model_digest = engine_.facts().digest,
           .context_max = engine_.config().tokens_per_sequence,
-          .created = static_cast<uint64_t>(created_)};
+          .created = static_cast<uint64_t>(created_),
+          .fingerprint = fingerprint()};
+}
+
+std::string OpenaiApi::fingerprint() const {
+  return fingerprint_of(engine_.facts(),
+                        options_.weight_version.empty() ? Weights::kFixed : Weights::kUpdated);
 }
 
 net::WorkerLoad OpenaiApi::load() {

@@ -82,6 +82,7 @@ class OpenaiApi final : public net::HttpHandler {
   net::WorkerLoad load();
 
  private:
+  std::string fingerprint() const;
   struct Route {
     std::string_view path;
     std::string_view method;

@@ -330,7 +330,8 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
                     .kv_address = command_.kv_address,
                     .key = key(),
                     .protocol = protocol_of(recipe_.protocol),
-                    .abort = recipe_.abort});
+                    .abort = recipe_.abort,
+                    .fingerprint = options_.fingerprint});
     const std::string url = "http://" + address_text(host(), command_.port());
     log::info(recipe_.name + " serves as " + net::to_string(options_.spec.role) + " on " + url);
     ask_version();

@@ -19,6 +19,7 @@ struct ForeignWorkerOptions {
   Duration lease{};             // kvtransfer.lease
   Duration drain_timeout = std::chrono::seconds(30);
   Duration start_timeout = std::chrono::minutes(5);
+  std::string fingerprint;  // WorkerEntry::fingerprint.
   size_t slot = 0;  // Which of the job's foreign workers it is; they start at different ports.
   std::string guard_program = "/proc/self/exe";
 };

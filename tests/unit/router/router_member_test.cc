@@ -105,5 +105,20 @@ TEST_F(RouterMemberTest, BlamesAKillerThoughTheCrashIsToldWhileItsCallConnectsAg
   ASSERT_TRUE(killer->wait_for("request_kills_workers")) << killer->received();
 }
 
+TEST_F(RouterMemberTest, TakesChangedSettingsOverAndKeepsTheOldOnesIfItCannotReadThem) {
+  member->on_work([](const std::string& work) -> Result<RouterConfig> {
+    RouterConfig changed;
+    if (work == "broken") {
+      return Error{ErrorCode::kInvalidArgument, "no settings"};
+    }
+    changed.queue_max = 5;
+    return changed;
+  });
+  launcher->on_control(net::SpecAsked{.digest = "d1", .work = "broken"});
+  EXPECT_EQ(api->relay().core().queue_max(), RouterConfig().queue_max);
+  launcher->on_control(net::SpecAsked{.digest = "d2", .work = "five"});
+  EXPECT_EQ(api->relay().core().queue_max(), 5U);
+}
+
 }  // namespace
 }  // namespace pdjob::router

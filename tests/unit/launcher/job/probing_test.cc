@@ -29,12 +29,14 @@ class World {
                   return !deaf.contains(router);
                 }) {}
 
-  void join(const std::string& name, net::Role role, const std::string& model = "m") {
+  void join(const std::string& name, net::Role role, const std::string& model = "m",
+            const std::string& fingerprint = "") {
     Process process;
     process.name = name;
     process.role = role;
     process.model = role == net::Role::kRouter ? "" : model;
     process.state = ProcessState::kRegistered;
+    process.entry.fingerprint = fingerprint;
     process.incarnation = {++incarnations};
     processes[name] = process;
     probing.update(process);
@@ -238,6 +240,35 @@ TEST(Probing, TheAnswerOfAProbeCountsForItsIncarnationsOnly) {
   EXPECT_FALSE(world.ready("decode-0"));
   world.answer([](const Probe&) { return true; });
   EXPECT_TRUE(world.ready("decode-0"));
+}
+
+TEST(Probing, OnlyWorkersWhoseKvMeansTheSameAreProbedTogether) {
+  World world;
+  join_pairs(world, 2);
+  world.answer([](const Probe&) { return true; });
+  world.join("prefill-2", net::Role::kPrefill, "m", "new");
+  EXPECT_TRUE(world.send().empty()) << "nobody could fetch its KV";
+  world.join("decode-2", net::Role::kDecode, "m", "new");
+  const std::vector<Probe> probes = world.send();
+  ASSERT_EQ(probes.size(), 1U);
+  EXPECT_EQ(probes.front().prefill, "prefill-2");
+  EXPECT_EQ(probes.front().decode, "decode-2");
+  world.succeed(probes.front());
+  EXPECT_TRUE(world.ready("prefill-2") && world.ready("decode-2"));
+}
+
+TEST(Probing, ARouterIsProvedByAPairThatThereIs) {
+  World world;
+  join_pairs(world, 1);
+  world.answer([](const Probe&) { return true; });
+  world.join("decode-1", net::Role::kDecode, "m", "new");
+  world.leave("decode-0");
+  world.join("decode-0", net::Role::kDecode);
+  world.answer([](const Probe&) { return true; });
+  world.join("router-1", net::Role::kRouter);
+  world.answer([](const Probe&) { return true; });
+  EXPECT_TRUE(world.ready("router-1"));
+  EXPECT_FALSE(world.ready("decode-1"));
 }
 
 // Found by simulation, seed 192.

@@ -108,6 +108,33 @@ engine:
   EXPECT_EQ(read_worker_spec("w", spec(home, Role::kDecode, "m"))->model, "~/m");
 }
 
+TEST(JobSpecs, OfAnEngineOfAnotherMakeHaveOneFingerprintForBothRolesWhichAnyOptionChanges) {
+  const auto of = [](const std::string& yaml, Role role) {
+    const std::string job = "model: a/b\nserved_name: m\nengine: {kind: vllm}\n" + yaml;
+    return read_worker_spec("w", spec(job, role, "m"))->fingerprint;
+  };
+  const std::string one = of("", Role::kPrefill);
+  EXPECT_EQ(one.size(), 16);
+  EXPECT_EQ(of("", Role::kDecode), one);
+  EXPECT_EQ(of("decode: {workers: 3}\n", Role::kDecode), one);
+  const std::string args = "decode: {engine: {args: [\"--dtype\", \"half\"]}}\n";
+  EXPECT_NE(of(args, Role::kDecode), one);
+  EXPECT_EQ(of(args, Role::kPrefill), of(args, Role::kDecode));
+  EXPECT_EQ(read_worker_spec("w", spec(kFake, Role::kDecode, "tiny"))->fingerprint, "")
+      << "it makes its own";
+}
+
+TEST(JobSpecs, OfARouterTellWhichKeysItTakesOverWhileItRuns) {
+  const std::string before = spec(kFake, Role::kRouter, "");
+  const std::string limits =
+      spec(kFake + "router: {queue_timeout: 7s, attempts: 2}\n", Role::kRouter, "");
+  EXPECT_EQ(with_live_keys(before, limits), limits);
+  const std::string address =
+      spec(kFake + "router: {queue_timeout: 7s, listen: \"127.0.0.1:9\"}\n", Role::kRouter, "");
+  EXPECT_EQ(with_live_keys(before, address),
+            spec(kFake + "router: {queue_timeout: 7s}\n", Role::kRouter, ""));
+}
+
 TEST(JobSpecs, ChangesAreNamedByWhoseTheyAreAndWithTheirDefaults) {
   const auto between = [](const std::string& from, const std::string& to) {
     return changes_text(changes(specs_of(job(kFake + from)), specs_of(job(kFake + to))));

@@ -34,7 +34,8 @@ WorkerEntry worker_entry() {
           .weight_version = "step-7",
           .context_max = 4096,
           .created = 1790000000,
-          .shares_cores = true};
+          .shares_cores = true,
+          .fingerprint = "fedcba9876543210"};
 }
 
 WorkerLoad worker_load() {
@@ -113,7 +114,9 @@ std::vector<Message> one_of_each() {
                         .workers = 4,
                         .serving = 3,
                         .updates = 8,
-                        .troubles = {{"decode-1", "it died"}}}};
+                        .troubles = {{"decode-1", "it died"}}},
+          SpecAsked{.digest = "0a1b", .work = "router:\n  queue_timeout: 5s\n"},
+          SpecApplied{.engine_id = "router-0.ab12.3", .digest = "0a1b"}};
 }
 
 TEST(Wire, EveryMessageSurvivesARoundTrip) {
@@ -129,11 +132,11 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x12\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x13\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
   EXPECT_EQ(encode(MembershipApplied{.engine_id = "ab", .version = 3}),
-            std::string("pdjb\x12\x00\x07\x00\x02\x00\x00\x00"
+            std::string("pdjb\x13\x00\x07\x00\x02\x00\x00\x00"
                         "ab\x03\x00\x00\x00\x00\x00\x00\x00",
                         22));
 }

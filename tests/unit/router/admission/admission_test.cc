@@ -172,6 +172,27 @@ TEST_F(AdmissionTest, OneTenantsLimitsAreNotAnothers) {
   EXPECT_EQ(ask(admission, "Bearer secret-b"), "");
 }
 
+TEST_F(AdmissionTest, LimitsChangeAndWhatIsUsedUpStaysSo) {
+  a.requests_per_minute = 2;
+  Admission admission({a, probe_tenant("the probes' key")});
+  ask(admission);
+  ask(admission);
+  EXPECT_EQ(ask(admission), "request_rate");
+  TenantConfig changed = a;
+  changed.requests_per_minute = 3;
+  changed.requests_max = 3;
+  admission.change({changed});
+  EXPECT_EQ(ask(admission), "");
+  EXPECT_EQ(ask(admission), "concurrency");
+  changed.requests_max = 0;
+  changed.requests_per_minute = 0;
+  admission.change({changed});
+  EXPECT_EQ(ask(admission), "");
+  EXPECT_EQ(ask(admission, "Bearer the probes' key"), "");
+  admission.change({tenant("b", "secret-a")});
+  EXPECT_EQ(admission.tenants().front().name, "a") << "who there is does not change";
+}
+
 TEST_F(AdmissionTest, LetsTheProbesOfTheJobIn) {
   Admission admission({a, probe_tenant("the probes' key")});
   EXPECT_EQ(ask(admission, "Bearer the probes' key"), "");

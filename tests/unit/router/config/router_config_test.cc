@@ -249,6 +249,27 @@ TEST(RouterConfig, RefusesTenantsWithoutAKeyOrWithAnothers) {
   EXPECT_NE(errors.find("tenants.d.wieght"), std::string::npos);
 }
 
+TEST(RouterConfig, LiveKeysAreLimitsAndTimes) {
+  RouterConfig asked;
+  asked.listen = "127.0.0.1:9";
+  asked.prefill_policy = PolicyKind::kRandom;
+  asked.request_timeout = std::chrono::seconds(1);
+  asked.queue_timeout = std::chrono::seconds(1);
+  asked.attempts = 7;
+  asked.tenants = {{.name = "a", .key_sha256 = "x", .requests_max = 5},
+                   {.name = "b", .key_sha256 = "y", .requests_max = 5}};
+  RouterConfig config;
+  config.tenants = {{.name = "a", .key_sha256 = "x"}, {.name = "b", .key_sha256 = "z"}};
+  take_live_keys(asked, config);
+  EXPECT_EQ(config.queue_timeout, std::chrono::seconds(1));
+  EXPECT_EQ(config.attempts, 7U);
+  EXPECT_EQ(config.tenants[0].requests_max, 5U);
+  EXPECT_EQ(config.tenants[1].requests_max, 0U) << "its key is another one";
+  EXPECT_EQ(config.listen, RouterConfig().listen);
+  EXPECT_EQ(config.prefill_policy, RouterConfig().prefill_policy);
+  EXPECT_EQ(config.request_timeout, RouterConfig().request_timeout);
+}
+
 TEST(RouterConfig, RefusesWhatIsOutOfBounds) {
   ConfigReader in =
       ConfigReader::parse("job.yaml", "attempts: 0\nrequests_max: 0\nfallback: hope\n");

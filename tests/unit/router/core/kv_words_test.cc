@@ -30,6 +30,8 @@ TEST(KvWords, WorkersWithoutKeysHandOverOnOneMachineOnly) {
   EXPECT_NE(why_no_hand_over(here, there).find("--key-file"), std::string::npos);
   EXPECT_NE(why_no_hand_over(there, here), "");
   EXPECT_EQ(why_no_hand_over({.host = "10.0.0.1"}, there), "");
+  EXPECT_NE(why_no_hand_over({.fingerprint = "a"}, {.fingerprint = "b"}).find("kv_type"),
+            std::string::npos);
   there.protocol = net::Protocol::kSglang;
   EXPECT_EQ(why_no_hand_over({.host = "10.0.0.1"}, there), "they speak different protocols");
 }

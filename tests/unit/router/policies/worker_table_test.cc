@@ -35,7 +35,7 @@ struct WorkerTableTest : testing::Test {
                    entry("d0", net::Role::kDecode), entry("b0", net::Role::kBoth)});
   }
   std::vector<uint64_t> prefill(const std::vector<WorkerId>& except = {}) {
-    return ids(table.candidates(Stage::kPrefill, "m", except, now));
+    return ids(table.candidates({.stage = Stage::kPrefill, .model = "m", .except = except}, now));
   }
 
   WorkerTable table;
@@ -44,8 +44,10 @@ struct WorkerTableTest : testing::Test {
 
 TEST_F(WorkerTableTest, OffersWorkersByStageAndModel) {
   EXPECT_EQ(prefill(), (std::vector<uint64_t>{1, 2}));
-  EXPECT_EQ(ids(table.candidates(Stage::kDecode, "", {}, now)), (std::vector<uint64_t>{3, 4}));
-  EXPECT_TRUE(table.candidates(Stage::kDecode, "other", {}, now).empty());
+  const std::vector<WorkerId> none;
+  EXPECT_EQ(ids(table.candidates({.model = "", .except = none}, now)),
+            (std::vector<uint64_t>{3, 4}));
+  EXPECT_TRUE(table.candidates({.model = "other", .except = none}, now).empty());
   EXPECT_EQ(prefill({WorkerId{1}}), (std::vector<uint64_t>{2}));
   EXPECT_TRUE(table.knows_model("m"));
   EXPECT_FALSE(table.knows_model("other"));

@@ -1,0 +1,43 @@
+#include "worker/core/fingerprint.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace pdjob::worker {
+namespace {
+
+engine::ModelFacts facts() {
+  return {.name = "m", .digest = "d", .kv_type = "q8_0", .layers = 2, .cpu = "AVX2"};
+}
+
+TEST(Fingerprint, IsTheSameForTheSameFactsWhateverTheModelIsCalled) {
+  engine::ModelFacts renamed = facts();
+  renamed.name = "other";
+  EXPECT_EQ(fingerprint_of(facts(), Weights::kFixed), fingerprint_of(renamed, Weights::kFixed));
+  EXPECT_EQ(fingerprint_of(facts(), Weights::kFixed).size(), 16U);
+}
+
+TEST(Fingerprint, DiffersWithEachFactThatALinkCompares) {
+  const std::string same = fingerprint_of(facts(), Weights::kFixed);
+  for (const auto& change : std::vector<std::function<void(engine::ModelFacts&)>>{
+           [](auto& one) { one.digest = "e"; }, [](auto& one) { one.kv_type = "f16"; },
+           [](auto& one) { one.layers = 3; }, [](auto& one) { one.cpu = "AVX512"; },
+           [](auto& one) { one.cpu = ""; }, [](auto& one) { one.library = "2"; },
+           [](auto& one) { one.rope = "yarn"; }}) {
+    engine::ModelFacts changed = facts();
+    change(changed);
+    EXPECT_NE(fingerprint_of(changed, Weights::kFixed), same);
+  }
+}
+
+TEST(Fingerprint, OfAJobThatUpdatesItsWeightsDoesNotChangeWithThem) {
+  engine::ModelFacts updated = facts();
+  updated.digest = "e";
+  EXPECT_EQ(fingerprint_of(facts(), Weights::kUpdated), fingerprint_of(updated, Weights::kUpdated));
+}
+
+}  // namespace
+}  // namespace pdjob::worker

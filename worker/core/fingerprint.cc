@@ -1,0 +1,47 @@
+#include "worker/core/fingerprint.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/crypto/blake2b.h"
+#include "common/hex.h"
+
+namespace pdjob::worker {
+
+kvtransfer::Fingerprint link_fingerprint(const engine::ModelFacts& facts) {
+  kvtransfer::Fingerprint fields{{"model_digest", facts.digest},
+                                 {"kv_type", facts.kv_type},
+                                 {"layers", std::to_string(facts.layers)},
+                                 {"heads", std::to_string(facts.heads)},
+                                 {"kv_heads", std::to_string(facts.kv_heads)},
+                                 {"head_dim", std::to_string(facts.head_dim)},
+                                 {"vocabulary", std::to_string(facts.vocabulary)},
+                                 {"rope", facts.rope},
+                                 {"kv_bytes_per_token", std::to_string(facts.kv_bytes_per_token)},
+                                 {"library", facts.library}};
+  if (!facts.cpu.empty()) {
+    fields.emplace_back("cpu", facts.cpu);
+  }
+  return fields;
+}
+
+std::string fingerprint_of(const engine::ModelFacts& facts, Weights weights) {
+  constexpr size_t kBytes = 8;
+  engine::ModelFacts compared = facts;
+  if (weights == Weights::kUpdated) {
+    compared.digest.clear();
+  }
+  Blake2b sum("pdjob kv");
+  for (const auto& [name, value] : link_fingerprint(compared)) {
+    sum.add(uint64_t{name.size()}).add(name).add(uint64_t{value.size()}).add(value);
+  }
+  const Digest digest = sum.finish();
+  std::string hex;
+  for (const std::byte byte : std::span(digest).first(kBytes)) {
+    append_hex(hex, std::to_integer<uint64_t>(byte), 2);
+  }
+  return hex;
+}
+
+}  // namespace pdjob::worker
