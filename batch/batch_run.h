@@ -67,7 +67,7 @@ class BatchRun {
   Progress progress() const;
 
  private:
-  using Runner = net::CoreRunner<BatchRun, Ledger, LedgerEvent, LedgerEffect, TimePassed>;
+  using Runner = net::CoreRunner<BatchRun, Ledger, LedgerEvent, LedgerEffect>;
   friend Runner;
 
   void stepped(const LedgerEvent& /*event*/, const std::vector<LedgerEffect>& /*effects*/) {}

@@ -3,8 +3,11 @@
 // and outputs are never logged. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
+
+#include "common/time.h"
 
 namespace pdjob::log {
 
@@ -19,3 +22,24 @@ void warn(std::string_view message);
 void error(std::string_view message);
 
 }  // namespace pdjob::log
+
+namespace pdjob {
+
+// Limits one kind of warning to one line per interval; counters have all of them. Value.
+class WarnGate {
+ public:
+  explicit WarnGate(Duration interval = std::chrono::seconds(1)) : interval_(interval) {}
+
+  // Returns true if the warning is to be logged now.
+  bool opens(Instant now) {
+    const bool open = now - opened_ >= interval_;
+    opened_ = open ? now : opened_;
+    return open;
+  }
+
+ private:
+  Duration interval_;
+  Instant opened_{};
+};
+
+}  // namespace pdjob

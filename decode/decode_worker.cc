@@ -168,7 +168,7 @@ void DecodeWorker::on(const worker::FetchReleased& event, Instant /*now*/, Effec
   admit(effects);
 }
 
-void DecodeWorker::on(const worker::TimePassed& /*event*/, Instant now, Effects& effects) {
+void DecodeWorker::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
   queue_.expire(now, effects);
   admit(effects);
   report_if_drained(effects);
@@ -203,7 +203,7 @@ void DecodeWorker::report_if_drained(Effects& effects) {
   }
 }
 
-Instant DecodeWorker::next_deadline() const { return queue_.next_deadline(); }
+Instant DecodeWorker::next_wakeup() const { return queue_.next_wakeup(); }
 
 worker::CoreLoad DecodeWorker::load() const {
   worker::CoreLoad load{

@@ -33,7 +33,7 @@ class DecodeWorker final : public worker::WorkerCore {
   DecodeWorker(const DecodeConfig& config, const worker::EngineSize& engine);
 
   void step(const worker::Event& event, Instant now, std::vector<worker::Effect>& effects) override;
-  Instant next_deadline() const override;
+  Instant next_wakeup() const override;
   worker::CoreLoad load() const override;
 
  private:
@@ -54,7 +54,7 @@ class DecodeWorker final : public worker::WorkerCore {
   void on(const worker::RowsFetched& event, Instant now, Effects& effects);
   void on(const worker::FetchFailed& event, Instant now, Effects& effects);
   void on(const worker::FetchReleased& event, Instant now, Effects& effects);
-  void on(const worker::TimePassed& event, Instant now, Effects& effects);
+  void on(const TimePassed& event, Instant now, Effects& effects);
   void on(const worker::DrainAsked& event, Instant now, Effects& effects);
   // Events that only prefill workers get.
   template <class Other>

@@ -42,8 +42,7 @@ class JobRollout {
   const Rollout& core() const { return core_; }
 
  private:
-  using Runner =
-      net::CoreRunner<JobRollout, Rollout, RolloutEvent, RolloutEffect, RolloutTimePassed>;
+  using Runner = net::CoreRunner<JobRollout, Rollout, RolloutEvent, RolloutEffect>;
   friend Runner;
 
   bool is_router(const std::string& peer) const;

@@ -101,7 +101,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   std::string shown_key(const std::string& name) const;
 
  private:
-  using Runner = net::CoreRunner<JobRunner, Job, Event, Effect, TimePassed>;
+  using Runner = net::CoreRunner<JobRunner, Job, Event, Effect>;
   friend Runner;
 
   void on_message(const std::string& peer, net::Message message) override {

@@ -164,7 +164,7 @@ void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects
   report_if_drained(effects);
 }
 
-void PrefillWorker::on(const worker::TimePassed& /*event*/, Instant now, Effects& effects) {
+void PrefillWorker::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
   queue_.expire(now, effects);
   admit(effects);
   report_if_drained(effects);
@@ -207,7 +207,7 @@ void PrefillWorker::report_if_drained(Effects& effects) {
   }
 }
 
-Instant PrefillWorker::next_deadline() const { return queue_.next_deadline(); }
+Instant PrefillWorker::next_wakeup() const { return queue_.next_wakeup(); }
 
 worker::CoreLoad PrefillWorker::load() const {
   worker::CoreLoad load{.requests_running = batcher_.requests(),

@@ -35,7 +35,7 @@ class PrefillWorker final : public worker::WorkerCore {
   PrefillWorker(const PrefillConfig& config, const worker::EngineSize& engine);
 
   void step(const worker::Event& event, Instant now, std::vector<worker::Effect>& effects) override;
-  Instant next_deadline() const override;
+  Instant next_wakeup() const override;
   worker::CoreLoad load() const override;
 
  private:
@@ -55,7 +55,7 @@ class PrefillWorker final : public worker::WorkerCore {
   void on(const worker::StepFailed& event, Instant now, Effects& effects);
   void on(const worker::OfferAwaited& event, Instant now, Effects& effects);
   void on(const worker::OfferEnded& event, Instant now, Effects& effects);
-  void on(const worker::TimePassed& event, Instant now, Effects& effects);
+  void on(const TimePassed& event, Instant now, Effects& effects);
   void on(const worker::DrainAsked& event, Instant now, Effects& effects);
   // Events that only decode workers get.
   template <class Other>

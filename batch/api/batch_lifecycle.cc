@@ -28,7 +28,7 @@ void BatchLifecycle::step(const LifecycleEvent& event, Instant now,
     seen_at_ = now;
   }
   const auto since = std::chrono::duration_cast<std::chrono::seconds>(now - seen_at_);
-  Turn turn{now, world_.unix_seconds + since.count(), effects};
+  Turn turn{{now, effects}, world_.unix_seconds + since.count()};
   std::visit([&](const auto& one) { take(one, turn); }, event);
   move_on(turn);
 }
@@ -49,9 +49,9 @@ void BatchLifecycle::take(const BatchAdded& event, Turn& turn) {
   const BatchRecord& batch = event.batch;
   PDJOB_CHECK(!batch.ended(), batch.id);
   const int64_t window = std::max<int64_t>(batch.expires_at - batch.created_at, 0);
-  const int64_t left = std::clamp<int64_t>(batch.expires_at - turn.now, 0, window);
+  const int64_t left = std::clamp<int64_t>(batch.expires_at - turn.seconds, 0, window);
   const auto [place, fresh] = lives_.emplace(
-      batch.number, Live{.batch = batch, .window_ends = turn.at + std::chrono::seconds(left)});
+      batch.number, Live{.batch = batch, .window_ends = turn.now + std::chrono::seconds(left)});
   PDJOB_CHECK(fresh && numbers_.emplace(event.batch.id, event.batch.number).second, event.batch.id);
 }
 
@@ -61,7 +61,7 @@ void BatchLifecycle::take(const CancelAsked& event, Turn& turn) {
   PDJOB_CHECK(can_cancel(batch), event.id);
   one.not_before = {};
   batch.state = BatchState::kCancelling;
-  batch.cancelling_at = stamp(batch, turn.now);
+  batch.cancelling_at = stamp(batch, turn.seconds);
   store(batch, turn);
 }
 
@@ -71,7 +71,7 @@ void BatchLifecycle::take(const JobPrepared& event, Turn& turn) {
   if (!event.errors.empty()) {
     one.batch.state = BatchState::kFailed;
     one.batch.errors = event.errors;
-    one.batch.ended_at = stamp(one.batch, turn.now);
+    one.batch.ended_at = stamp(one.batch, turn.seconds);
     return end(one.batch, {}, turn);
   }
   one.stage = Stage::kPrepared;
@@ -80,7 +80,7 @@ void BatchLifecycle::take(const JobPrepared& event, Turn& turn) {
   if (one.batch.in_progress_at == 0) {
     one.failures = 0;
     one.trouble.clear();
-    one.batch.in_progress_at = stamp(one.batch, turn.now);
+    one.batch.in_progress_at = stamp(one.batch, turn.seconds);
     one.batch.total = event.total;
     one.batch.model = event.model;
     if (one.batch.state == BatchState::kValidating) {
@@ -111,7 +111,7 @@ void BatchLifecycle::take(const ResultsNamed& event, Turn& turn) {
   if (one.batch.output_file_id.empty()) {
     one.batch.output_file_id = event.output_file_id;
     one.batch.error_file_id = event.error_file_id;
-    one.batch.finalizing_at = stamp(one.batch, turn.now);
+    one.batch.finalizing_at = stamp(one.batch, turn.seconds);
     if (one.ending != Ending::kCancelled) {
       one.batch.state = BatchState::kFinalizing;
     }
@@ -139,7 +139,7 @@ void BatchLifecycle::take(const ResultsMade& event, Turn& turn) {
   batch.state = one.ending == Ending::kCancelled ? BatchState::kCancelled
                 : event.expired                  ? BatchState::kExpired
                                                  : BatchState::kCompleted;
-  batch.ended_at = stamp(batch, turn.now);
+  batch.ended_at = stamp(batch, turn.seconds);
   if (batch.state == BatchState::kExpired) {
     batch.ended_at = std::max(batch.ended_at, batch.expires_at);
     batch.errors = one.trouble;
@@ -174,10 +174,10 @@ void BatchLifecycle::take(const JobFailed& event, Turn& turn) {
   one.stage = Stage::kWaiting;
   // Beyond 2^16 every pause is the longest one.
   const Duration pause = config_.retry_min * (int64_t{1} << std::min(one.failures - 1, 16U));
-  one.not_before = turn.at + std::min(pause, config_.retry_max);
+  one.not_before = turn.now + std::min(pause, config_.retry_max);
   turn.effects.emplace_back(DropJob{event.id, event.why});
   const bool may_have_answers = one.batch.in_progress_at != 0;
-  const bool over = one.batch.cancelling_at != 0 || turn.at >= one.window_ends;
+  const bool over = one.batch.cancelling_at != 0 || turn.now >= one.window_ends;
   if (one.failures >= config_.tries_max && (over || !may_have_answers)) {
     give_up(one, turn);
   }
@@ -193,7 +193,7 @@ void BatchLifecycle::give_up(Live& one, Turn& turn) {
   }
   batch.state = batch.cancelling_at != 0 ? BatchState::kCancelled : BatchState::kFailed;
   batch.errors = one.trouble;
-  batch.ended_at = stamp(batch, turn.now);
+  batch.ended_at = stamp(batch, turn.seconds);
   turn.effects.emplace_back(EndBatch{batch, {}, std::move(unnamed)});
   forget(batch.number);
 }
@@ -286,7 +286,7 @@ void BatchLifecycle::move_on(Turn& turn) {
     return;
   }
   for (auto& [number, one] : lives_) {
-    const Ending ending = ending_of(one, turn.at);
+    const Ending ending = ending_of(one, turn.now);
     const bool must_stop = ending == Ending::kCancelled || ending == Ending::kExpired;
     if (must_stop && (one.stage == Stage::kRunning || one.stage == Stage::kYielding)) {
       one.stage = Stage::kStopping;
@@ -316,10 +316,10 @@ void BatchLifecycle::prepare_some(Turn& turn) {
   for (size_t preparing = count_of(Stage::kPreparing); preparing < config_.preparing_max;
        ++preparing) {
     const auto due = [&](const Live& one) {
-      return one.stage == Stage::kWaiting && turn.at >= one.not_before;
+      return one.stage == Stage::kWaiting && turn.now >= one.not_before;
     };
     Live* next = next_of(alive, [&](const Live& one) {
-      return due(one) && ending_of(one, turn.at) != Ending::kNone;
+      return due(one) && ending_of(one, turn.now) != Ending::kNone;
     });
     if (next == nullptr && all < config_.alive_max) {
       next = next_of(alive, [&](const Live& one) { return due(one) && may_run(one); });
@@ -341,7 +341,7 @@ void BatchLifecycle::make_room_to_prepare(Turn& turn) {
   }
   Counts alive = counts_of([](const Live& one) { return one.stage != Stage::kWaiting; });
   const Live* const next = next_of(alive, [&](const Live& one) {
-    return one.stage == Stage::kWaiting && turn.at >= one.not_before && may_run(one);
+    return one.stage == Stage::kWaiting && turn.now >= one.not_before && may_run(one);
   });
   if (next == nullptr) {
     return;
@@ -375,7 +375,7 @@ void BatchLifecycle::run_some(Turn& turn) {
       return;
     }
     next->stage = Stage::kRunning;
-    next->ran_at = turn.at;
+    next->ran_at = turn.now;
     ++running[next->batch.tenant];
     served_[next->batch.tenant] = ++turns_;
     turn.effects.emplace_back(RunJob{next->batch.id});
@@ -402,11 +402,11 @@ void BatchLifecycle::make_room_to_run(Turn& turn) {
                                   })->first];
     Live* leaves = nullptr;
     const auto rank = [&](const Live& one) {  // The most of its tenant's; of those, the longest.
-      return std::pair(running[one.batch.tenant], turn.at - one.ran_at);
+      return std::pair(running[one.batch.tenant], turn.now - one.ran_at);
     };
     for (auto& [number, one] : lives_) {
       const size_t theirs = one.stage == Stage::kRunning ? running[one.batch.tenant] : 0;
-      const bool had_turn = turn.at - one.ran_at >= config_.turn;
+      const bool had_turn = turn.now - one.ran_at >= config_.turn;
       if ((theirs >= fewest + 2 || (theirs == 1 && fewest == 0 && had_turn)) &&
           (leaves == nullptr || rank(*leaves) < rank(one))) {
         leaves = &one;

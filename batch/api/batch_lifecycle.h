@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "batch/catalog/api_records.h"
+#include "common/core.h"
 #include "common/time.h"
 
 namespace pdjob::batch {
@@ -100,8 +101,9 @@ struct JobFailed {  // While it was prepared, run or finished.
   bool progressed = false;  // Some rows have ended since it was prepared.
 };
 struct DrainAsked {};
-using LifecycleEvent = std::variant<WorldSeen, BatchAdded, CancelAsked, JobPrepared, RunEnded,
-                                    ResultsNamed, RecordStored, ResultsMade, JobFailed, DrainAsked>;
+using LifecycleEvent =
+    std::variant<TimePassed, WorldSeen, BatchAdded, CancelAsked, JobPrepared, RunEnded,
+                 ResultsNamed, RecordStored, ResultsMade, JobFailed, DrainAsked>;
 
 // Effects.
 struct PrepareJob {  // JobPrepared or JobFailed follows.
@@ -186,14 +188,13 @@ class BatchLifecycle {
     bool had_turn = false;  // It ran since it was prepared.
     uint64_t change = 0;    // kNaming: it waits for this one.
   };
-  struct Turn {
-    Instant at;
-    int64_t now;  // Seconds since 1970.
-    std::vector<LifecycleEffect>& effects;
+  struct Turn : pdjob::Turn<LifecycleEffect> {
+    int64_t seconds;  // Since 1970.
   };
   // How much of something tenants have.
   using Counts = std::map<std::string, size_t>;
 
+  void take(const TimePassed& /*event*/, Turn& /*turn*/) {}
   void take(const WorldSeen& /*event*/, Turn& /*turn*/) {}
   void take(const BatchAdded& event, Turn& turn);
   void take(const CancelAsked& event, Turn& turn);

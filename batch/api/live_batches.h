@@ -53,8 +53,7 @@ class LiveBatches {
   uint64_t failures() const { return failures_; }
 
  private:
-  using Runner =
-      net::CoreRunner<LiveBatches, BatchLifecycle, LifecycleEvent, LifecycleEffect, WorldSeen>;
+  using Runner = net::CoreRunner<LiveBatches, BatchLifecycle, LifecycleEvent, LifecycleEffect>;
   friend Runner;
 
   void stepped(const LifecycleEvent& /*event*/, const std::vector<LifecycleEffect>& /*effects*/) {}

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "batch/core/window.h"
+#include "common/core.h"
 #include "common/id.h"
 #include "common/random.h"
 #include "common/time.h"
@@ -93,7 +94,6 @@ struct WindowSet {
 };
 // Starts no more, but lets what is in flight end.
 struct YieldAsked {};
-struct TimePassed {};
 using LedgerEvent = std::variant<RowsRead, AttemptEnded, RowsNoted, WorkersCounted, WindowSet,
                                  StopAsked, YieldAsked, TimePassed>;
 
@@ -159,10 +159,7 @@ class Ledger {
     RowId row;
     Instant began{};
   };
-  struct Turn {
-    Instant now;
-    std::vector<LedgerEffect>& effects;
-  };
+  using Turn = pdjob::Turn<LedgerEffect>;
 
   void take(const RowsRead& event, Turn& turn);
   void take(const AttemptEnded& event, Turn& turn);

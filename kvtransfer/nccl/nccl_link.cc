@@ -26,7 +26,7 @@ std::optional<uint32_t> NcclLink::free_slab() const {
                                : std::optional(static_cast<uint32_t>(found - slabs_.begin()));
 }
 
-Instant NcclLink::deadline() const {
+Instant NcclLink::next_wakeup() const {
   Instant earliest = deadline_;
   if (state_ == State::kReady) {
     for (const Slab& slab : slabs_) {
@@ -324,7 +324,7 @@ void NcclLink::on(const Failed& event, Instant now, Effects& effects) {
 void NcclLink::on(const LinkLost& /*event*/, Instant now, Effects& effects) { abort(now, effects); }
 
 void NcclLink::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
-  if (now < deadline()) {
+  if (now < next_wakeup()) {
     return;
   }
   switch (state_) {

@@ -27,6 +27,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
@@ -71,7 +72,6 @@ class NcclLink {
   };
   struct LeaveRequested {};  // The GPU has too many communicators, and this one is idle.
   struct LinkLost {};
-  struct TimePassed {};
   // Events of the GPU's thread
   struct IdMade {
     uint32_t epoch = 0;
@@ -156,7 +156,7 @@ class NcclLink {
   // Sender: a slab that may be filled, if any.
   std::optional<uint32_t> free_slab() const;
   // The latest time at which TimePassed must come.
-  Instant deadline() const;
+  Instant next_wakeup() const;
 
  private:
   using Effects = std::vector<Effect>;

@@ -98,7 +98,7 @@ void NcclLinks::step(NcclLinkKey key, const NcclLink::Event& event) {
   for (const NcclLink::Effect& effect : effects) {
     std::visit([&](const auto& what) { apply(comm, entry, what); }, effect);
   }
-  entry.timer.arm(entry.core.deadline(), [this, key] { step(key, NcclLink::TimePassed{}); });
+  entry.timer.arm(entry.core.next_wakeup(), [this, key] { step(key, TimePassed{}); });
   if (entry.core.state() == NcclLink::State::kClosed && entry.user == nullptr) {
     entries_.erase(key);
   } else if (!stayed && entry.core.stays()) {

@@ -387,8 +387,8 @@ void Receiver::step(Fetch& fetch, const ReceiveSession::Event& event) {
 }
 
 void Receiver::arm(Fetch& fetch) {
-  fetch.timer.arm(fetch.session.deadline(),
-                  [this, id = fetch.id] { step(*find(id), ReceiveSession::TimePassed{}); });
+  fetch.timer.arm(fetch.session.next_wakeup(),
+                  [this, id = fetch.id] { step(*find(id), TimePassed{}); });
 }
 
 void Receiver::step_all_of(LinkId link, const ReceiveSession::Event& event) {

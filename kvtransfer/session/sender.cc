@@ -489,8 +489,8 @@ void Sender::stop_pushing(Offer& offer) {
 }
 
 void Sender::arm(Offer& offer) {
-  offer.timer.arm(offer.session.deadline(),
-                  [this, id = offer.id] { step(*find(id), SendSession::TimePassed{}); });
+  offer.timer.arm(offer.session.next_wakeup(),
+                  [this, id = offer.id] { step(*find(id), TimePassed{}); });
 }
 
 void Sender::retire(Offer& offer) { offers_.erase(TransferId(offer.id)); }

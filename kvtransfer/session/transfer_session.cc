@@ -302,7 +302,7 @@ void ReceiveSession::on(const LinkLost& event, Instant /*now*/, Effects& effects
 }
 
 void ReceiveSession::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
-  if (now < deadline()) {
+  if (now < next_wakeup()) {
     return;
   }
   if (state_ == State::kCancelling) {

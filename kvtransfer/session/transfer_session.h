@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
@@ -95,7 +96,6 @@ class SendSession {
     LinkId link;
     Error reason;
   };
-  struct TimePassed {};
   using Event = std::variant<RowsReady, CommitRequested, Withdrawn, PeerWaits, Granted, RangeWaits,
                              RangeStarted, RangePushed, PushFailed, PeerCommitted, PeerCancelled,
                              PeerRenewed, LinkLost, TimePassed>;
@@ -131,7 +131,7 @@ class SendSession {
   bool is_granted() const { return state_ != State::kOffered && state_ != State::kAwaited; }
   // Link of the receiver that waits or has granted its rows; empty in kOffered.
   LinkId link() const { return link_; }
-  Instant deadline() const { return std::min(deadline_, push_deadline_); }
+  Instant next_wakeup() const { return std::min(deadline_, push_deadline_); }
 
  private:
   using Effects = std::vector<Effect>;
@@ -245,7 +245,6 @@ class ReceiveSession {
     LinkLoss loss = LinkLoss::kClosed;
     Error reason;
   };
-  struct TimePassed {};
   using Event = std::variant<LinkReady, RowsAnnounced, RowsArrived, CommitReceived, PeerStopped,
                              CancelRequested, WritesEnded, LinkLost, TimePassed>;
 
@@ -280,7 +279,7 @@ class ReceiveSession {
   State state() const { return state_; }
   bool ended() const { return state_ == State::kDone || state_ == State::kFailed; }
   LinkId link() const { return options_.link; }
-  Instant deadline() const {
+  Instant next_wakeup() const {
     const bool reported = state_ == State::kCancelling || state_ == State::kReleasing;
     return reported ? stall_deadline_ : std::min(options_.deadline, stall_deadline_);
   }

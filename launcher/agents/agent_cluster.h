@@ -52,8 +52,7 @@ class AgentCluster final : public Cluster, public net::CurveServer::Handler {
   const std::string& endpoint() const { return server_->endpoint(); }
 
  private:
-  using Runner =
-      net::CoreRunner<AgentCluster, AgentRoster, RosterEvent, RosterEffect, RosterTimePassed>;
+  using Runner = net::CoreRunner<AgentCluster, AgentRoster, RosterEvent, RosterEffect>;
   friend Runner;
 
   void on_bytes(const std::string& key, const std::string& route,

@@ -124,8 +124,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
     return ok();
   }
 
-  using Runner =
-      net::CoreRunner<AgentProcess, AgentSession, AgentEvent, AgentEffect, AgentTimePassed>;
+  using Runner = net::CoreRunner<AgentProcess, AgentSession, AgentEvent, AgentEffect>;
   friend Runner;
 
  private:

@@ -334,7 +334,7 @@ void AgentRoster::on(const RosterClosed& /*event*/, Turn& turn) {
   names_.clear();
 }
 
-void AgentRoster::on(const RosterTimePassed& /*event*/, Turn& turn) {
+void AgentRoster::on(const TimePassed& /*event*/, Turn& turn) {
   if (turn.now < beat_due_) {
     return;
   }

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/time.h"
 #include "launcher/agents/agent_message.h"
 #include "launcher/placement/node.h"
@@ -52,9 +53,8 @@ struct AgentUnreachable {
   AgentFrame frame;
 };
 struct RosterClosed {};  // The job is over.
-struct RosterTimePassed {};
-using RosterEvent = std::variant<AgentSpoke, AgentOrder, SomeoneLeft, AgentUnreachable,
-                                 RosterClosed, RosterTimePassed>;
+using RosterEvent =
+    std::variant<AgentSpoke, AgentOrder, SomeoneLeft, AgentUnreachable, RosterClosed, TimePassed>;
 
 // --- effects
 struct SendToAgent {
@@ -109,17 +109,14 @@ class AgentRoster {
     Node node;
   };
   using Agents = std::map<std::string, Agent>;  // By the node's name.
-  struct Turn {
-    Instant now;
-    std::vector<RosterEffect>& effects;
-  };
+  using Turn = pdjob::Turn<RosterEffect>;
 
   void on(const AgentSpoke& event, Turn& turn);
   void on(const AgentOrder& event, Turn& turn);
   void on(const SomeoneLeft& event, Turn& turn);
   void on(const AgentUnreachable& event, Turn& turn);
   void on(const RosterClosed& event, Turn& turn);
-  void on(const RosterTimePassed& event, Turn& turn);
+  void on(const TimePassed& event, Turn& turn);
 
   void greet(const std::string& route, const AgentHello& hello, Turn& turn);
   void welcome(Agent& agent, Turn& turn);

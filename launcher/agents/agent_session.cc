@@ -191,7 +191,7 @@ void AgentSession::on(const AgentStopped& /*event*/, Turn& turn) {
   }
 }
 
-void AgentSession::on(const AgentTimePassed& /*event*/, Turn& turn) {
+void AgentSession::on(const TimePassed& /*event*/, Turn& turn) {
   if (state_ == State::kServing && turn.now >= heard_ + lease_) {
     lose("the launcher was silent", turn);
   }

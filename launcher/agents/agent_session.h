@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/time.h"
 #include "launcher/agents/agent_message.h"
 
@@ -45,9 +46,8 @@ struct OutcomeKnown {
   AgentMessage message;
 };
 struct AgentStopped {};
-struct AgentTimePassed {};
 using AgentEvent = std::variant<LauncherConnected, LauncherDisconnected, FrameArrived, SessionBegan,
-                                SessionImpossible, OutcomeKnown, AgentStopped, AgentTimePassed>;
+                                SessionImpossible, OutcomeKnown, AgentStopped, TimePassed>;
 
 // --- effects
 struct SendFrame {
@@ -92,10 +92,7 @@ class AgentSession {
   State state() const { return state_; }
 
  private:
-  struct Turn {
-    Instant now;
-    std::vector<AgentEffect>& effects;
-  };
+  using Turn = pdjob::Turn<AgentEffect>;
   void on(const LauncherConnected& event, Turn& turn);
   void on(const LauncherDisconnected& event, Turn& turn);
   void on(const FrameArrived& event, Turn& turn);
@@ -103,7 +100,7 @@ class AgentSession {
   void on(const SessionImpossible& event, Turn& turn);
   void on(const OutcomeKnown& event, Turn& turn);
   void on(const AgentStopped& event, Turn& turn);
-  void on(const AgentTimePassed& event, Turn& turn);
+  void on(const TimePassed& event, Turn& turn);
 
   void begin(const AgentFrame& frame, Turn& turn);
   bool adopts(const Welcome& welcome) const;

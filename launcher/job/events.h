@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/time.h"
 #include "launcher/job/groups.h"
 #include "launcher/job/process.h"
@@ -57,7 +58,6 @@ struct ProbeFailed {
 struct StopAsked {
   int exit_code = 0;
 };
-struct TimePassed {};
 
 // The process is slow: it finishes what it has, and starts again on the node that is best for it
 // then. Its node is trusted less. Ignored unless it is a worker that serves.
@@ -181,11 +181,6 @@ struct JobTiming {
   RestartConfig restart;
 };
 
-// One step of a core: when, and where its effects go.
-struct Turn {
-  Instant now;
-  std::vector<Effect>& effects;
-  void emit(Effect effect) { effects.push_back(std::move(effect)); }
-};
+using Turn = pdjob::Turn<Effect>;
 
 }  // namespace pdjob::launcher

@@ -29,7 +29,7 @@ RayCluster::RayCluster(net::EventLoop& loop, std::unique_ptr<Cluster> agents, Op
       runner_(loop, session_, *this),
       agents_(std::move(agents)) {
   agents_->report_to(*this);
-  runner_.submit(RayTimePassed{});
+  runner_.submit(TimePassed{});
 }
 
 RayCluster::~RayCluster() {
@@ -40,7 +40,7 @@ RayCluster::~RayCluster() {
     if (shim_ != nullptr) {
       shim_->wait(kCloseLooks);
     }
-    runner_.submit(RayTimePassed{});
+    runner_.submit(TimePassed{});
   }
 }
 

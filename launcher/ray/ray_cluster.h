@@ -57,7 +57,7 @@ class RayCluster final : public Cluster, Cluster::Handler, ShimProcess::Handler 
   void read_log(const LogQuestion& question) override { agents_->read_log(question); }
 
  private:
-  using Runner = net::CoreRunner<RayCluster, RaySession, RayEvent, RayEffect, RayTimePassed>;
+  using Runner = net::CoreRunner<RayCluster, RaySession, RayEvent, RayEffect>;
   friend Runner;
 
   void on_cluster_event(const ClusterEvent& event) override;

@@ -36,7 +36,7 @@ RaySession::RaySession(RaySetting setting)
 }
 
 void RaySession::step(const RayEvent& event, Instant now, std::vector<RayEffect>& effects) {
-  Turn turn{now, effects};
+  Turn turn{{now, effects}};
   if (link_ != Link::kClosed) {
     std::visit([&](const auto& one) { on(one, turn); }, event);
     advance(turn);

@@ -26,6 +26,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/random.h"
 #include "common/time.h"
 #include "launcher/ray/shim_line.h"
@@ -77,9 +78,7 @@ struct AgentLost {
   std::string slot;
 };
 struct RayCloseAsked {};
-struct RayTimePassed {};
-using RayEvent =
-    std::variant<ShimSaid, ShimGone, AgentCame, AgentLost, RayCloseAsked, RayTimePassed>;
+using RayEvent = std::variant<ShimSaid, ShimGone, AgentCame, AgentLost, RayCloseAsked, TimePassed>;
 
 // --- effects
 struct StartShim {};
@@ -149,9 +148,7 @@ class RaySession {
     std::string name;  // Of the slot or the reservation.
     Instant deadline{};
   };
-  struct Turn {
-    Instant now;
-    std::vector<RayEffect>& effects;
+  struct Turn : pdjob::Turn<RayEffect> {
     void say(std::string text, bool warning = true) {
       effects.push_back(SayOfRay{std::move(text), warning});
     }
@@ -162,7 +159,7 @@ class RaySession {
   void on(const AgentCame& event, Turn& turn);
   void on(const AgentLost& event, Turn& turn);
   void on(const RayCloseAsked& event, Turn& turn);
-  void on(const RayTimePassed& /*event*/, Turn& /*turn*/) {}
+  void on(const TimePassed& /*event*/, Turn& /*turn*/) {}
 
   void heard(const ShimHello& line, Turn& turn);
   void heard(const ShimHasNoRay& line, Turn& turn);

@@ -395,7 +395,7 @@ bool Rollout::quiet() const {
 
 // --- time
 
-void Rollout::on(const RolloutTimePassed& /*event*/, Turn& turn) {
+void Rollout::on(const TimePassed& /*event*/, Turn& turn) {
   if (turn.now >= grace_due_) {
     grace_due_ = kNever;
   }

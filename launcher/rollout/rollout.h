@@ -37,6 +37,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/time.h"
 #include "launcher/job/process.h"
 #include "net/control/message.h"
@@ -109,10 +110,9 @@ struct RouterAnswered {
   std::string router;
   net::AdmissionApplied answer;
 };
-struct RolloutTimePassed {};
 
 using RolloutEvent =
-    std::variant<OrderReceived, FleetSeen, WorkerPrepared, RouterAnswered, RolloutTimePassed>;
+    std::variant<OrderReceived, FleetSeen, WorkerPrepared, RouterAnswered, TimePassed>;
 
 // --- effects
 struct TellProcess {
@@ -178,16 +178,13 @@ class Rollout {
     bool applied = false;  // The present epoch.
     uint64_t running = 0;
   };
-  struct Turn {
-    Instant now;
-    std::vector<RolloutEffect>& effects;
-  };
+  using Turn = pdjob::Turn<RolloutEffect>;
 
   void on(const OrderReceived& event, Turn& turn);
   void on(const FleetSeen& event, Turn& turn);
   void on(const WorkerPrepared& event, Turn& turn);
   void on(const RouterAnswered& event, Turn& turn);
-  void on(const RolloutTimePassed& event, Turn& turn);
+  void on(const TimePassed& event, Turn& turn);
 
   std::optional<std::string> refusal_of(const net::OrderAsked& order, uint16_t& status) const;
   bool changes_nothing(const net::OrderAsked& order) const;

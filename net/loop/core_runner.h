@@ -1,7 +1,7 @@
 // CoreRunner: how a shell on a loop runs its core. The core sees one event at a time: events that
 // arise while effects are carried out wait. It wakes the core when it asked for that. Loop-bound.
 //
-// A core has step(event, now, effects) and next_wakeup(), and takes a TimePassed. Its shell has a
+// The core has the shape of common/core.h, and takes a TimePassed. Its shell has a
 // carry_out() for each kind of effect, and two that may do nothing: stepped(event, effects), before
 // the effects, and carried_out(event), after them.
 #pragma once
@@ -11,12 +11,13 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/time.h"
 #include "net/loop/loop.h"
 
 namespace pdjob::net {
 
-template <class Shell, class Core, class Event, class Effect, class TimePassed>
+template <class Shell, class Core, class Event, class Effect>
 class CoreRunner {
  public:
   // All three must outlive it.

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/warn_gate.h"
+#include "common/log.h"
 #include "net/loop/loop.h"
 #include "net/outbound/outbound_client.h"
 #include "router/async/async_callbacks.h"

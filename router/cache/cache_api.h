@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/warn_gate.h"
+#include "common/log.h"
 #include "net/loop/loop.h"
 #include "net/outbound/outbound_client.h"
 #include "router/cache/request_digest.h"

@@ -43,6 +43,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/core.h"
 #include "common/random.h"
 #include "router/config/router_config.h"
 #include "router/core/blame.h"
@@ -181,10 +182,7 @@ class Router {
       return bypass == BypassReason::kBusy || bypass == BypassReason::kPromptOnly;
     }
   };
-  struct Turn {
-    Instant now;
-    std::vector<RouterEffect>& effects;
-  };
+  using Turn = pdjob::Turn<RouterEffect>;
 
   void on(const RequestArrived& event, Turn& turn);
   void on(const LegAnswered& event, Turn& turn);

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
@@ -131,7 +132,6 @@ struct ConfigChanged {  // Only take_live_keys() of it counts.
   RouterConfig config;
 };
 struct DrainRequested {};  // No new requests; Drained follows when the last one has ended.
-struct TimePassed {};      // Due at next_wakeup().
 
 using RouterEvent =
     std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft, WorkersChanged,

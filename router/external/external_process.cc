@@ -120,7 +120,7 @@ class ExternalProcess final : net::JobMember::Handler {
     }
     loop_.cancel(wakeup_);
     if (const Instant when = core_.next_wakeup(); when != kNever) {
-      wakeup_ = loop_.call_at(when, [this] { step(TimeWent{}); });
+      wakeup_ = loop_.call_at(when, [this] { step(TimePassed{}); });
     }
   }
 

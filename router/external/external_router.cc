@@ -16,14 +16,12 @@ bool same_names(const Map& a, const Map& b) {
 
 void ExternalRouter::step(const ExternalEvent& event, Instant now,
                           std::vector<ExternalEffect>& effects) {
-  now_ = now;
-  effects_ = &effects;
-  std::visit([this](const auto& body) { on(body); }, event);
-  check_deadlines();
+  Turn turn{now, effects};
+  std::visit([&](const auto& body) { on(body, turn); }, event);
+  check_deadlines(turn);
   if (!draining_ && !given_up_) {
-    reconcile();
+    reconcile(turn);
   }
-  effects_ = nullptr;
 }
 
 Instant ExternalRouter::next_wakeup() const {
@@ -39,7 +37,7 @@ Instant ExternalRouter::next_wakeup() const {
 
 // --- events
 
-void ExternalRouter::on(const MembersChanged& event) {
+void ExternalRouter::on(const MembersChanged& event, Turn& turn) {
   version_ = event.version;
   Members members;
   for (const net::WorkerEntry& worker : event.workers) {
@@ -50,20 +48,20 @@ void ExternalRouter::on(const MembersChanged& event) {
     return;
   }
   wanted_ = std::move(members);
-  changed_at_ = now_;
+  changed_at_ = turn.now;
   if (Instance* const serving = find(State::kServing)) {
-    changed(*serving);
+    changed(*serving, turn);
   }
 }
 
-void ExternalRouter::changed(Instance& serving) {
+void ExternalRouter::changed(Instance& serving, Turn& turn) {
   if (recipe_.membership == MembershipBy::kHttp) {
-    serving.tell_again = serving.next_check = now_;
-    serving.deadline = now_ + kTellTimeout;
+    serving.tell_again = serving.next_check = turn.now;
+    serving.deadline = turn.now + kTellTimeout;
   }
 }
 
-void ExternalRouter::on(const InstanceExited& event) {
+void ExternalRouter::on(const InstanceExited& event, Turn& turn) {
   Instance* const instance = find(event.instance);
   if (instance == nullptr) {
     return;
@@ -71,117 +69,117 @@ void ExternalRouter::on(const InstanceExited& event) {
   const State state = instance->state;
   std::erase_if(instances_, [&](const Instance& each) { return each.id == event.instance; });
   if (state == State::kServing) {
-    emit(PassTo{});
+    turn.emit(PassTo{});
   }
   if (state != State::kEnding) {
-    died(event.how);
+    died(event.how, turn);
   }
   if (draining_ && instances_.empty()) {
-    emit(ExternalDrained{});
+    turn.emit(ExternalDrained{});
   }
 }
 
-void ExternalRouter::died(const std::string& how) {
-  not_before_ = now_ + std::min(kBackoffMax, kBackoffMin * (1 << std::min(deaths_, 8U)));
+void ExternalRouter::died(const std::string& how, Turn& turn) {
+  not_before_ = turn.now + std::min(kBackoffMax, kBackoffMin * (1 << std::min(deaths_, 8U)));
   ++deaths_;
   if (deaths_ >= kDeathsMax && !draining_) {
     given_up_ = true;
-    emit(GiveUp{"it was not ready " + std::to_string(deaths_) + " times, last: " + how});
+    turn.emit(GiveUp{"it was not ready " + std::to_string(deaths_) + " times, last: " + how});
   }
 }
 
-void ExternalRouter::on(const ReadyChecked& event) {
+void ExternalRouter::on(const ReadyChecked& event, Turn& turn) {
   Instance* const instance = find(event.instance);
   if (instance == nullptr || instance->state != State::kStarting) {
     return;
   }
   instance->asked = false;
   instance->ready = event.ready;
-  instance->next_check = now_ + (event.ready ? Duration::zero() : kCheckInterval);
+  instance->next_check = turn.now + (event.ready ? Duration::zero() : kCheckInterval);
   if (event.ready && !reads_back()) {
-    serve(*instance);
+    serve(*instance, turn);
   }
 }
 
-void ExternalRouter::on(const MembersRead& event) {
+void ExternalRouter::on(const MembersRead& event, Turn& turn) {
   Instance* const instance = find(event.instance);
   if (instance == nullptr || instance->state == State::kEnding) {
     return;
   }
   instance->asked = false;
-  instance->next_check = now_ + kCheckInterval;
+  instance->next_check = turn.now + kCheckInterval;
   if (!event.names) {
     return;
   }
   if (instance->state == State::kServing) {
-    review(*instance, *event.names);
+    review(*instance, *event.names, turn);
   } else if (std::ranges::all_of(instance->told, [&](const auto& member) {
                return event.names->contains(member.first) || !wanted_.contains(member.first);
              })) {
-    serve(*instance);
+    serve(*instance, turn);
   }
 }
 
-void ExternalRouter::on(const DrainAsked&) {
+void ExternalRouter::on(const DrainAsked&, Turn& turn) {
   if (std::exchange(draining_, true)) {
     return;
   }
   for (Instance& instance : instances_) {
     if (instance.state != State::kEnding) {
-      end(instance, instance.state == State::kStarting);
+      end(instance, instance.state == State::kStarting, turn);
     }
   }
   if (instances_.empty()) {
-    emit(ExternalDrained{});
+    turn.emit(ExternalDrained{});
   }
 }
 
 // --- timeouts
 
-void ExternalRouter::check_deadlines() {
+void ExternalRouter::check_deadlines(Turn& turn) {
   for (size_t i = 0; i < instances_.size(); ++i) {
-    if (now_ >= instances_[i].deadline) {
+    if (turn.now >= instances_[i].deadline) {
       instances_[i].deadline = kNever;
-      missed_deadline(instances_[i]);
+      missed_deadline(instances_[i], turn);
     }
   }
 }
 
-void ExternalRouter::missed_deadline(Instance& instance) {
+void ExternalRouter::missed_deadline(Instance& instance, Turn& turn) {
   switch (instance.state) {
     case State::kStarting:
-      end(instance, true);
-      died("it took longer than start_timeout");
+      end(instance, true, turn);
+      died("it took longer than start_timeout", turn);
       break;
     case State::kServing:  // It did not apply the change: a new instance learns at its start.
       if (!draining_ && complete() && find(State::kStarting) == nullptr) {
-        start();
+        start(turn);
       }
       break;
     case State::kEnding:
-      emit(EndInstance{instance.id, true});
+      turn.emit(EndInstance{instance.id, true});
       break;
   }
 }
 
 // --- the wanted state
 
-void ExternalRouter::reconcile() {
-  if (now_ >= start_due()) {
+void ExternalRouter::reconcile(Turn& turn) {
+  if (turn.now >= start_due()) {
     if (Instance* const starting = find(State::kStarting)) {
-      end(*starting, true);  // It is outdated already.
+      end(*starting, true, turn);  // It is outdated already.
     }
-    start();
+    start(turn);
   }
   for (Instance& instance : instances_) {
-    if (!instance.asked && now_ >= instance.next_check) {
-      check(instance);
+    if (!instance.asked && turn.now >= instance.next_check) {
+      check(instance, turn);
     }
   }
   const Instance* const serving = find(State::kServing);
   if (serving != nullptr && serving->next_check == kNever && !serving->asked &&
       is_current(*serving)) {
-    applied();
+    applied(turn);
   }
 }
 
@@ -198,58 +196,58 @@ Instant ExternalRouter::start_due() const {
   return std::max(not_before_, changed_at_ + kSettle);
 }
 
-void ExternalRouter::check(Instance& instance) {
+void ExternalRouter::check(Instance& instance, Turn& turn) {
   instance.next_check = kNever;
   if (instance.state == State::kServing && !reads_back()) {
     return;  // It cannot be asked.
   }
   instance.asked = true;
   if (instance.state == State::kServing || instance.ready) {
-    emit(ReadMembers{instance.id});
+    turn.emit(ReadMembers{instance.id});
   } else {
-    emit(CheckReady{instance.id});
+    turn.emit(CheckReady{instance.id});
   }
 }
 
-void ExternalRouter::start() {
+void ExternalRouter::start(Turn& turn) {
   const InstanceId id{++instances_made_};
   if (instances_.size() >= kInstancesMax) {
     const auto oldest = std::ranges::find(instances_, State::kEnding, &Instance::state);
     if (oldest != instances_.end()) {
-      emit(EndInstance{oldest->id, true});
+      turn.emit(EndInstance{oldest->id, true});
     }
   }
-  emit(StartInstance{id, workers()});
+  turn.emit(StartInstance{id, workers()});
   instances_.push_back({.id = id,
                         .told = wanted_,
-                        .next_check = now_ + kCheckInterval,
-                        .deadline = now_ + recipe_.start_timeout});
+                        .next_check = turn.now + kCheckInterval,
+                        .deadline = turn.now + recipe_.start_timeout});
 }
 
-void ExternalRouter::serve(Instance& instance) {
+void ExternalRouter::serve(Instance& instance, Turn& turn) {
   if (Instance* const old = find(State::kServing)) {
-    end(*old, false);
+    end(*old, false, turn);
   }
   instance.state = State::kServing;
   instance.deadline = kNever;
-  instance.next_check = now_;
+  instance.next_check = turn.now;
   deaths_ = 0;
-  emit(PassTo{instance.id});
+  turn.emit(PassTo{instance.id});
   if (!is_current(instance)) {
-    changed(instance);
+    changed(instance, turn);
   }
 }
 
-void ExternalRouter::end(Instance& instance, bool at_once) {
+void ExternalRouter::end(Instance& instance, bool at_once, Turn& turn) {
   instance.state = State::kEnding;
   instance.next_check = kNever;
-  instance.deadline = at_once ? kNever : now_ + recipe_.drain_timeout;
-  emit(EndInstance{instance.id, at_once});
+  instance.deadline = at_once ? kNever : turn.now + recipe_.drain_timeout;
+  turn.emit(EndInstance{instance.id, at_once});
 }
 
 // --- telling a running instance
 
-void ExternalRouter::review(Instance& serving, const std::set<std::string>& names) {
+void ExternalRouter::review(Instance& serving, const std::set<std::string>& names, Turn& turn) {
   std::erase_if(serving.told, [&](const auto& member) {
     return !wanted_.contains(member.first) && !names.contains(member.first);
   });
@@ -260,35 +258,35 @@ void ExternalRouter::review(Instance& serving, const std::set<std::string>& name
   if (has_all && !has_more) {
     serving.told = wanted_;
     serving.deadline = kNever;
-    serving.next_check = now_ + kReviewInterval;
-    applied();
-  } else if (recipe_.membership == MembershipBy::kHttp && now_ >= serving.tell_again) {
-    tell(serving, names);
+    serving.next_check = turn.now + kReviewInterval;
+    applied(turn);
+  } else if (recipe_.membership == MembershipBy::kHttp && turn.now >= serving.tell_again) {
+    tell(serving, names, turn);
   }
 }
 
-void ExternalRouter::tell(Instance& serving, const std::set<std::string>& names) {
-  serving.tell_again = now_ + kTellAgain;
+void ExternalRouter::tell(Instance& serving, const std::set<std::string>& names, Turn& turn) {
+  serving.tell_again = turn.now + kTellAgain;
   if (serving.deadline == kNever) {
-    serving.deadline = now_ + kTellTimeout;  // It lost a worker on its own.
+    serving.deadline = turn.now + kTellTimeout;  // It lost a worker on its own.
   }
   for (const auto& [name, worker] : wanted_) {
     if (!names.contains(name)) {
       serving.told.emplace(name, worker);
-      emit(TellOf{serving.id, name, worker, true});
+      turn.emit(TellOf{serving.id, name, worker, true});
     }
   }
   for (const auto& [name, worker] : serving.told) {
     if (!wanted_.contains(name)) {
-      emit(TellOf{serving.id, name, worker, false});
+      turn.emit(TellOf{serving.id, name, worker, false});
     }
   }
 }
 
-void ExternalRouter::applied() {
+void ExternalRouter::applied(Turn& turn) {
   if (version_ > version_applied_) {
     version_applied_ = version_;
-    emit(MembersApplied{version_});
+    turn.emit(MembersApplied{version_});
   }
 }
 

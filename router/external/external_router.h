@@ -20,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/id.h"
 #include "common/time.h"
 #include "net/control/message.h"
@@ -51,10 +52,9 @@ struct MembersRead {
   std::optional<std::set<std::string>> names;
 };
 struct DrainAsked {};
-struct TimeWent {};
 
 using ExternalEvent =
-    std::variant<MembersChanged, InstanceExited, ReadyChecked, MembersRead, DrainAsked, TimeWent>;
+    std::variant<MembersChanged, InstanceExited, ReadyChecked, MembersRead, DrainAsked, TimePassed>;
 
 // --- effects, to be done in order
 
@@ -111,12 +111,12 @@ class ExternalRouter {
   ExternalRouter(const RouterRecipe& recipe, bool plain) : recipe_(recipe), plain_(plain) {}
 
   void step(const ExternalEvent& event, Instant now, std::vector<ExternalEffect>& effects);
-  // When TimeWent is due; kNever: there is nothing to wait for.
   Instant next_wakeup() const;
 
   bool serving() const { return find(State::kServing) != nullptr; }
 
  private:
+  using Turn = pdjob::Turn<ExternalEffect>;
   enum class State { kStarting, kServing, kEnding };
   using Members = std::map<std::string, net::WorkerEntry>;  // By the recipe's name for the worker.
 
@@ -131,25 +131,25 @@ class ExternalRouter {
     Instant deadline = kNever;  // For the start, a change or the drain.
   };
 
-  void on(const MembersChanged& event);
-  void on(const InstanceExited& event);
-  void on(const ReadyChecked& event);
-  void on(const MembersRead& event);
-  void on(const DrainAsked& event);
-  void on(const TimeWent&) {}
+  void on(const MembersChanged& event, Turn& turn);
+  void on(const InstanceExited& event, Turn& turn);
+  void on(const ReadyChecked& event, Turn& turn);
+  void on(const MembersRead& event, Turn& turn);
+  void on(const DrainAsked& event, Turn& turn);
+  void on(const TimePassed&, Turn&) {}
 
-  void check_deadlines();
-  void missed_deadline(Instance& instance);
-  void reconcile();
-  void changed(Instance& serving);
-  void check(Instance& instance);
-  void start();
-  void serve(Instance& instance);
-  void end(Instance& instance, bool at_once);
-  void died(const std::string& how);
-  void review(Instance& serving, const std::set<std::string>& names);
-  void tell(Instance& serving, const std::set<std::string>& names);
-  void applied();
+  void check_deadlines(Turn& turn);
+  void missed_deadline(Instance& instance, Turn& turn);
+  void reconcile(Turn& turn);
+  void changed(Instance& serving, Turn& turn);
+  void check(Instance& instance, Turn& turn);
+  void start(Turn& turn);
+  void serve(Instance& instance, Turn& turn);
+  void end(Instance& instance, bool at_once, Turn& turn);
+  void died(const std::string& how, Turn& turn);
+  void review(Instance& serving, const std::set<std::string>& names, Turn& turn);
+  void tell(Instance& serving, const std::set<std::string>& names, Turn& turn);
+  void applied(Turn& turn);
   bool complete() const;
   Instant start_due() const;
   bool reads_back() const { return !recipe_.members_path.empty(); }
@@ -158,7 +158,6 @@ class ExternalRouter {
   const Instance* find(State state) const;
   Instance* find(State state);
   Instance* find(InstanceId id);
-  void emit(ExternalEffect effect) { effects_->push_back(std::move(effect)); }
 
   const RouterRecipe& recipe_;
   const bool plain_;
@@ -172,10 +171,6 @@ class ExternalRouter {
   uint32_t deaths_ = 0;   // In a row.
   bool draining_ = false;
   bool given_up_ = false;
-
-  // Valid during the current step.
-  Instant now_{};
-  std::vector<ExternalEffect>* effects_ = nullptr;
 };
 
 }  // namespace pdjob::router

@@ -49,9 +49,8 @@ StaticMembers::StaticMembers(const std::vector<StaticWorker>& workers, std::stri
 }
 
 void StaticMembers::step(const Event& event, Instant now, std::vector<Effect>& effects) {
-  now_ = now;
-  effects_ = &effects;
-  std::visit([this](const auto& one) { on(one); }, event);
+  Turn turn{now, effects};
+  std::visit([&](const auto& one) { on(one, turn); }, event);
 }
 
 Instant StaticMembers::next_wakeup() const {
@@ -62,25 +61,25 @@ Instant StaticMembers::next_wakeup() const {
   return next;
 }
 
-void StaticMembers::on(const TimePassed& /*event*/) {
+void StaticMembers::on(const TimePassed& /*event*/, Turn& turn) {
   for (Row& row : rows_) {
-    if (row.next_poll <= now_) {
-      ask(row, may_describe_itself(row) ? Question::kDescription : Question::kHealth);
+    if (row.next_poll <= turn.now) {
+      ask(row, may_describe_itself(row) ? Question::kDescription : Question::kHealth, turn);
     }
   }
 }
 
-void StaticMembers::on(const Answered& answer) {
+void StaticMembers::on(const Answered& answer, Turn& turn) {
   Row& row = rows_.at(answer.worker);
   switch (answer.question) {
     case Question::kDescription:
-      return on_description(row, answer);
+      return on_description(row, answer, turn);
     case Question::kHealth:
-      return on_health(row, answer);
+      return on_health(row, answer, turn);
     case Question::kModels:
-      return on_models(row, answer);
+      return on_models(row, answer, turn);
     case Question::kEngines:
-      return on_engines(row, answer);
+      return on_engines(row, answer, turn);
   }
 }
 
@@ -90,117 +89,120 @@ bool StaticMembers::may_describe_itself(const Row& row) const {
   return !row.foreign && (protocol_ == Protocol::kAuto || protocol_ == Protocol::kPdjob);
 }
 
-void StaticMembers::ask(Row& row, Question question) {
+void StaticMembers::ask(Row& row, Question question, Turn& turn) {
   row.next_poll = kNever;
-  emit(Ask{.worker = static_cast<size_t>(&row - rows_.data()),
-           .question = question,
-           .address = question == Question::kEngines ? bootstrap_of(row.given) : row.given.address,
-           .path = path_of(question)});
+  turn.emit(
+      Ask{.worker = static_cast<size_t>(&row - rows_.data()),
+          .question = question,
+          .address = question == Question::kEngines ? bootstrap_of(row.given) : row.given.address,
+          .path = path_of(question)});
 }
 
-void StaticMembers::on_description(Row& row, const Answered& answer) {
+void StaticMembers::on_description(Row& row, const Answered& answer, Turn& turn) {
   // A description that is too long comes from another program.
   if (answer.how != Answered::How::kReply && answer.how != Answered::How::kGarbage) {
-    unwell(row, is_there(answer));
+    unwell(row, is_there(answer), turn);
     return;
   }
   if (answer.status == 401 && answer.body.find("pdjob worker") != std::string::npos) {
-    refuse(row, "it wants a key: start this router with --worker-key-file");
+    refuse(row, "it wants a key: start this router with --worker-key-file", turn);
     return;
   }
   auto description = is_ok(answer) ? parse_worker_description(answer.body)
                                    : Error{ErrorCode::kUnsupported, "no pdjob worker"};
   if (!description && protocol_ == Protocol::kPdjob) {
-    refuse(row, "it is no pdjob worker, and router.protocol asks for one");
+    refuse(row, "it is no pdjob worker, and router.protocol asks for one", turn);
     return;
   }
   if (!description) {
     row.foreign = true;
-    ask(row, Question::kHealth);
+    ask(row, Question::kHealth, turn);
     return;
   }
   if (description->draining) {
-    leave(row);
-    row.next_poll = now_ + kPollInterval;
+    leave(row, turn);
+    row.next_poll = turn.now + kPollInterval;
     return;
   }
-  found(row, std::move(description->entry));
-  tell(LoadChanged{row.entry->name, row.entry->engine_id, description->load});
+  found(row, std::move(description->entry), turn);
+  tell(LoadChanged{row.entry->name, row.entry->engine_id, description->load}, turn);
 }
 
-void StaticMembers::on_health(Row& row, const Answered& answer) {
+void StaticMembers::on_health(Row& row, const Answered& answer, Turn& turn) {
   const bool has_no_such_path = answer.status == 404 || answer.status == 405;
   if (!has_no_such_path && !is_ok(answer)) {
     row.foreign = false;
-    unwell(row, is_there(answer));
+    unwell(row, is_there(answer), turn);
   } else if (!has_no_such_path && row.entry && !row.entry->model.empty()) {
-    meet(row, *row.entry);
+    meet(row, *row.entry, turn);
   } else {
-    ask(row, Question::kModels);
+    ask(row, Question::kModels, turn);
   }
 }
 
 // Without an answer that it can use (some engines want a key), the worker serves any model.
-void StaticMembers::on_models(Row& row, const Answered& answer) {
+void StaticMembers::on_models(Row& row, const Answered& answer, Turn& turn) {
   if (answer.how != Answered::How::kReply) {
     row.foreign = false;
-    unwell(row, is_there(answer));
+    unwell(row, is_there(answer), turn);
     return;
   }
   const OnlyModel model = is_ok(answer) ? only_model(answer.body) : OnlyModel();
-  meet(row, {.name = row.given.address.to_string(),
-             .model = model.id,
-             .context_max = model.context_max,
-             .created = model.created});
+  meet(row,
+       {.name = row.given.address.to_string(),
+        .model = model.id,
+        .context_max = model.context_max,
+        .created = model.created},
+       turn);
 }
 
-void StaticMembers::meet(Row& row, net::WorkerEntry entry) {
+void StaticMembers::meet(Row& row, net::WorkerEntry entry, Turn& turn) {
   const bool prefills = row.given.role == net::Role::kPrefill;
   entry.protocol = protocol_ == Protocol::kAuto ? Protocol::kNixl : protocol_;
   if (prefills && protocol_ == Protocol::kMooncake) {
     row.met = std::move(entry);
-    ask(row, Question::kEngines);  // Each time, because a restarted engine has a new id.
+    ask(row, Question::kEngines, turn);  // Each time, because a restarted engine has a new id.
     return;
   }
   if (prefills && protocol_ == Protocol::kSglang) {
     const net::HttpAddress bootstrap = bootstrap_of(row.given);
     entry.kv_address = bootstrap_address(bootstrap.host, bootstrap.port);
   }
-  found(row, std::move(entry));
+  found(row, std::move(entry), turn);
 }
 
-void StaticMembers::on_engines(Row& row, const Answered& answer) {
+void StaticMembers::on_engines(Row& row, const Answered& answer, Turn& turn) {
   const std::string server = bootstrap_of(row.given).to_string();
   row.met.kv_address = is_ok(answer) ? mooncake_address(server, answer.body) : "";
   if (row.met.kv_address.empty()) {
-    refuse(row, "its bootstrap server " + server + " names no engine");
+    refuse(row, "its bootstrap server " + server + " names no engine", turn);
   } else {
-    found(row, row.met);
+    found(row, row.met, turn);
   }
 }
 
-void StaticMembers::found(Row& row, net::WorkerEntry entry) {
+void StaticMembers::found(Row& row, net::WorkerEntry entry, Turn& turn) {
   entry.name = unique_name(row, entry.name);
   entry.role = row.given.role;
   entry.host = row.given.address.host;
   entry.port = row.given.address.port;
   entry.key = key_;
   row.silences = 0;
-  row.next_poll = now_ + kPollInterval;
+  row.next_poll = turn.now + kPollInterval;
   somebody_answered_ = true;
   if (row.entry != entry) {
-    emit(Note{.is_warning = false,
-              .text = "worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +
-                      row.given.address.to_string() +
-                      (row.foreign ? " is a foreign engine" : " is here")});
+    turn.emit(Note{.is_warning = false,
+                   .text = "worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +
+                           row.given.address.to_string() +
+                           (row.foreign ? " is a foreign engine" : " is here")});
     row.entry = std::move(entry);
-    warn_of_pairs(*row.entry);
-    tell_members();
+    warn_of_pairs(*row.entry, turn);
+    tell_members(turn);
   }
-  tell(WorkerProbed{row.entry->name, true});
+  tell(WorkerProbed{row.entry->name, true}, turn);
 }
 
-void StaticMembers::warn_of_pairs(const net::WorkerEntry& joined) {
+void StaticMembers::warn_of_pairs(const net::WorkerEntry& joined, Turn& turn) {
   for (const Row& row : rows_) {
     const bool pair = row.entry && row.entry->role != joined.role;
     if (!pair || (joined.role != net::Role::kPrefill && joined.role != net::Role::kDecode)) {
@@ -211,64 +213,69 @@ void StaticMembers::warn_of_pairs(const net::WorkerEntry& joined) {
     const net::WorkerEntry& decode = prefills ? *row.entry : joined;
     if (const std::string why = why_no_hand_over(prefill, decode); !why.empty()) {
       warn("no KV can go from " + prefill.name + " to " + decode.name + ", so " + decode.name +
-           " computes prompts again: " + why);
+               " computes prompts again: " + why,
+           turn);
     }
   }
 }
 
-void StaticMembers::refuse(Row& row, const std::string& why) {
+void StaticMembers::refuse(Row& row, const std::string& why, Turn& turn) {
   if (!std::exchange(row.warned, true)) {
-    warn(row.given.address.to_string() + " is of no use: " + why);
+    warn(row.given.address.to_string() + " is of no use: " + why, turn);
   }
-  unwell(row, /*is_there=*/false);
+  unwell(row, /*is_there=*/false, turn);
 }
 
-void StaticMembers::unwell(Row& row, bool is_there) {
-  row.next_poll = now_ + kPollInterval;
+void StaticMembers::unwell(Row& row, bool is_there, Turn& turn) {
+  row.next_poll = turn.now + kPollInterval;
   if (!row.entry) {
-    note_silence(row);
+    note_silence(row, turn);
     return;
   }
   row.silences += 1;
   const bool for_long = row.silences >= kSilencesMax;
-  tell(WorkerProbed{.name = row.entry->name, .reachable = false, .silent = is_there && for_long});
+  tell(WorkerProbed{.name = row.entry->name, .reachable = false, .silent = is_there && for_long},
+       turn);
   if (for_long && !is_there) {
-    leave(row);
+    leave(row, turn);
   } else if (row.silences == kSilencesMax) {
     warn("worker " + row.entry->name +
-         " does not answer its health checks: it gets no new requests until it does");
+             " does not answer its health checks: it gets no new requests until it does",
+         turn);
   }
 }
 
-void StaticMembers::note_silence(Row& row) {
+void StaticMembers::note_silence(Row& row, Turn& turn) {
   if (!std::exchange(row.warned, true)) {
-    warn("no worker answers at " + row.given.address.to_string() +
-         ": it gets requests once it does");
+    warn(
+        "no worker answers at " + row.given.address.to_string() + ": it gets requests once it does",
+        turn);
   }
   if (!somebody_answered_ && std::ranges::all_of(rows_, &Row::warned)) {
     tell(NobodyThere{"no worker has answered yet, of " + std::to_string(rows_.size()) +
                      " that this router was given, first " +
-                     rows_.front().given.address.to_string()});
+                     rows_.front().given.address.to_string()},
+         turn);
   }
 }
 
-void StaticMembers::leave(Row& row) {
+void StaticMembers::leave(Row& row, Turn& turn) {
   if (row.entry) {
-    warn("worker " + row.entry->name + " is gone");
+    warn("worker " + row.entry->name + " is gone", turn);
     row.entry.reset();
-    emit(Left{row.given.address});
-    tell_members();
+    turn.emit(Left{row.given.address});
+    tell_members(turn);
   }
 }
 
-void StaticMembers::tell_members() {
+void StaticMembers::tell_members(Turn& turn) {
   std::vector<net::WorkerEntry> members;
   for (const Row& row : rows_) {
     if (row.entry) {
       members.push_back(*row.entry);
     }
   }
-  tell(WorkersChanged{std::move(members)});
+  tell(WorkersChanged{std::move(members)}, turn);
 }
 
 // Workers started by hand may all have the same name.

@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/time.h"
 #include "router/config/static_worker.h"
 #include "router/core/router.h"
@@ -84,6 +85,7 @@ class StaticMembers {
   Instant next_wakeup() const;
 
  private:
+  using Turn = pdjob::Turn<Effect>;
   struct Row {
     StaticWorker given;
     Instant next_poll{};                    // kNever: an answer is pending.
@@ -94,41 +96,36 @@ class StaticMembers {
     uint32_t silences = 0;
   };
 
-  void on(const Answered& answer);
-  void on(const TimePassed& event);
-  void on_description(Row& row, const Answered& answer);
-  void on_health(Row& row, const Answered& answer);
-  void on_models(Row& row, const Answered& answer);
-  void on_engines(Row& row, const Answered& answer);
+  void on(const Answered& answer, Turn& turn);
+  void on(const TimePassed& event, Turn& turn);
+  void on_description(Row& row, const Answered& answer, Turn& turn);
+  void on_health(Row& row, const Answered& answer, Turn& turn);
+  void on_models(Row& row, const Answered& answer, Turn& turn);
+  void on_engines(Row& row, const Answered& answer, Turn& turn);
 
   // True if this address may be a pdjob worker, so its description is asked for.
   bool may_describe_itself(const Row& row) const;
-  void ask(Row& row, Question question);
+  void ask(Row& row, Question question, Turn& turn);
   // Adds a healthy engine, once it is known how to fetch KV from it.
-  void meet(Row& row, net::WorkerEntry entry);
-  void found(Row& row, net::WorkerEntry entry);
+  void meet(Row& row, net::WorkerEntry entry, Turn& turn);
+  void found(Row& row, net::WorkerEntry entry, Turn& turn);
   // Warns of each worker that the new one cannot hand over to, or take over from.
-  void warn_of_pairs(const net::WorkerEntry& joined);
-  void refuse(Row& row, const std::string& why);
+  void warn_of_pairs(const net::WorkerEntry& joined, Turn& turn);
+  void refuse(Row& row, const std::string& why, Turn& turn);
   // Handles a failed poll. A worker that is there stays a member.
-  void unwell(Row& row, bool is_there);
+  void unwell(Row& row, bool is_there, Turn& turn);
   // For a row without a worker.
-  void note_silence(Row& row);
-  void leave(Row& row);
-  void tell_members();
+  void note_silence(Row& row, Turn& turn);
+  void leave(Row& row, Turn& turn);
+  void tell_members(Turn& turn);
   std::string unique_name(const Row& row, const std::string& name) const;
-  void warn(std::string text) { emit(Note{.text = std::move(text)}); }
-  void tell(RouterEvent event) { emit(Tell{std::move(event)}); }
-  void emit(Effect effect) { effects_->push_back(std::move(effect)); }
+  static void warn(std::string text, Turn& turn) { turn.emit(Note{.text = std::move(text)}); }
+  static void tell(RouterEvent event, Turn& turn) { turn.emit(Tell{std::move(event)}); }
 
   const std::string key_;
   const Protocol protocol_;
   std::vector<Row> rows_;
   bool somebody_answered_ = false;
-
-  // Valid during the current step.
-  Instant now_{};
-  std::vector<Effect>* effects_ = nullptr;
 };
 
 }  // namespace pdjob::router

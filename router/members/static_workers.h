@@ -21,8 +21,8 @@ class StaticWorkers {
                 const RouterConfig& config, std::function<void(RouterEvent)> submit);
 
  private:
-  using Runner = net::CoreRunner<StaticWorkers, StaticMembers, StaticMembers::Event,
-                                 StaticMembers::Effect, TimePassed>;
+  using Runner =
+      net::CoreRunner<StaticWorkers, StaticMembers, StaticMembers::Event, StaticMembers::Effect>;
   friend Runner;
 
   void stepped(const StaticMembers::Event& /*event*/,

@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "common/crypto/job_keys.h"
-#include "common/warn_gate.h"
+#include "common/log.h"
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"
 #include "router/admission/admission.h"

@@ -87,7 +87,7 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
   void on_error(net::CallId call, const Error& error) override;
 
  private:
-  using Runner = net::CoreRunner<RelayApi, Router, RouterEvent, RouterEffect, TimePassed>;
+  using Runner = net::CoreRunner<RelayApi, Router, RouterEvent, RouterEffect>;
   friend Runner;
 
   // A request, until its reply is complete.

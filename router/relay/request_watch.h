@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "common/id.h"
-#include "common/warn_gate.h"
+#include "common/log.h"
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"
 #include "net/tls/server_tls.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/log.h"
 #include "common/random.h"
-#include "common/warn_gate.h"
 #include "net/http/http_server.h"
 #include "net/loop/loop.h"
 #include "net/outbound/outbound_client.h"

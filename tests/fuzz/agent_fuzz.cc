@@ -27,14 +27,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   AgentSession agent({.name = "n", .instance = 1});
   agent.step(FrameArrived{{7, 1, Welcome{.lease_ms = 5000}}}, now, of_agent);
   agent.step(FrameArrived{*frame}, now, of_agent);
-  agent.step(AgentTimePassed{}, agent.next_wakeup(), of_agent);
+  agent.step(TimePassed{}, agent.next_wakeup(), of_agent);
 
   std::vector<RosterEffect> of_launcher;
   AgentRoster roster({.cluster = "lab", .first_session = 7});
   roster.step(AgentSpoke{"r", {.message = AgentHello{.name = "n", .instance = 1}}}, now,
               of_launcher);
   roster.step(AgentSpoke{"r", *frame}, now, of_launcher);
-  roster.step(RosterTimePassed{}, now + std::chrono::seconds(1), of_launcher);
+  roster.step(TimePassed{}, now + std::chrono::seconds(1), of_launcher);
   for (const RosterEffect& effect : of_launcher) {  // What it answers must fit into a message.
     if (const auto* answer = std::get_if<SendToAgent>(&effect)) {
       encode(answer->frame);

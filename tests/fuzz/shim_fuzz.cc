@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   RaySession session = two_clusters();
   Instant now{std::chrono::hours(1)};
   std::vector<RayEffect> effects;
-  session.step(RayTimePassed{}, now, effects);
+  session.step(TimePassed{}, now, effects);
   std::string_view text(reinterpret_cast<const char*>(data), size);
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (line) {
       session.step(ShimSaid{*line}, now, effects);
     } else {
-      session.step(RayTimePassed{}, now, effects);
+      session.step(TimePassed{}, now, effects);
     }
     PDJOB_CHECK(session.next_wakeup() > now);
     for (const RayEffect& effect : effects) {

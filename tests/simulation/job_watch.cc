@@ -22,9 +22,7 @@ std::string words(const launcher::Event& event) {
   if (const auto* failed = std::get_if<launcher::ProbeFailed>(&event)) {
     return "probe " + std::to_string(failed->probe) + " failed: " + failed->reason;
   }
-  return std::holds_alternative<launcher::TimePassed>(event)
-             ? ""
-             : "event " + std::to_string(event.index());
+  return std::holds_alternative<TimePassed>(event) ? "" : "event " + std::to_string(event.index());
 }
 
 std::string words(const launcher::Effect& effect) {

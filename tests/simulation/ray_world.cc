@@ -50,7 +50,7 @@ class Launcher {
  public:
   Launcher(Scene& scene, RaySetting setting)
       : scene_(scene), setting_(std::move(setting)), session_(setting_) {
-    submit(RayTimePassed{});
+    submit(TimePassed{});
   }
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
@@ -130,7 +130,7 @@ class Launcher {
       at(due, [this, due] {
         if (wakes_ == due) {
           wakes_ = kNever;
-          submit(RayTimePassed{});
+          submit(TimePassed{});
         }
       });
     }

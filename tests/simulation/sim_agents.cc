@@ -49,8 +49,7 @@ class SimAgents::Agent final : net::CurveClient::Handler, launcher::Cluster::Han
   SimProcess& process() { return process_; }
   bool serves() const { return session_.has_value(); }
 
-  using Runner = net::CoreRunner<Agent, AgentSession, launcher::AgentEvent, launcher::AgentEffect,
-                                 launcher::AgentTimePassed>;
+  using Runner = net::CoreRunner<Agent, AgentSession, launcher::AgentEvent, launcher::AgentEffect>;
   friend Runner;
 
  private:

@@ -68,7 +68,7 @@ class SimWorker::WatchedCore final : public worker::WorkerCore {
       effects.clear();  // The run ends; the shells need not live through it.
     }
   }
-  Instant next_deadline() const override { return core_->next_deadline(); }
+  Instant next_wakeup() const override { return core_->next_wakeup(); }
   worker::CoreLoad load() const override { return core_->load(); }
 
  private:

@@ -23,7 +23,7 @@ class BrokenCore : public worker::WorkerCore {
   void step(const Event& event, Instant now, Effects& effects) override {
     core_->step(event, now, effects);
   }
-  Instant next_deadline() const override { return core_->next_deadline(); }
+  Instant next_wakeup() const override { return core_->next_wakeup(); }
   worker::CoreLoad load() const override { return core_->load(); }
 
  private:

@@ -143,6 +143,9 @@ BANNED = {
 CORES = "launcher/job/job launcher/job/groups launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/scaling/job_change launcher/scaling/stragglers launcher/rollout/rollout launcher/placement/placement launcher/placement/node_trust launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
+# Its step has a Turn, no members that hold only during one; its time comes by next_wakeup().
+OWN_SHAPE = r"struct \w*TimePassed|struct Turn \{|Instant now_\b|\beffects_;|Instant (next_)?deadline\(\)"
+
 FILE_LINES, FUNCTION_LINES = 600, 70
 ROOM_MODULES = 15  # A folder with more gets rooms.
 INCLUDE = re.compile(r'^ *#include ([<"])([^>"]+)[>"]', re.M)
@@ -184,8 +187,11 @@ def check_names(path, code):
     for name, (pattern, files) in BANNED.items():
         if re.search(pattern, code) and not allowed(path, files):
             yield f"{name} is only for {files or 'nobody'}"
-    if path.rsplit(".", 1)[0] in CORES.split() and (found := re.search(NOT_IN_CORES, code)):
-        yield f"a core is pure: no {found[1]}"
+    if path.rsplit(".", 1)[0] in CORES.split():
+        if found := re.search(NOT_IN_CORES, code):
+            yield f"a core is pure: no {found[1]}"
+        if found := re.search(OWN_SHAPE, code):
+            yield f"common/core.h gives the shape of a core: no {found[0]}"
 
 
 def check_order(root, path, includes):

@@ -66,7 +66,7 @@ Instant EngineLoop::turn(std::span<EngineCommand> commands) {
   for (EngineCommand& command : commands) {
     take(command);
   }
-  if (core_->next_deadline() <= now()) {
+  if (core_->next_wakeup() <= now()) {
     feed(TimePassed{});
   }
   if (!outputs_.empty()) {
@@ -75,7 +75,7 @@ Instant EngineLoop::turn(std::span<EngineCommand> commands) {
   stepped_ = false;
   feed(EngineFree{});
   deliver_outputs();
-  return stepped_ ? Instant::min() : core_->next_deadline();
+  return stepped_ ? Instant::min() : core_->next_wakeup();
 }
 
 void EngineLoop::take(EngineCommand& command) {

@@ -94,7 +94,7 @@ uint64_t RequestQueue::prompt_tokens() const {
   return tokens;
 }
 
-Instant RequestQueue::next_deadline() const {
+Instant RequestQueue::next_wakeup() const {
   Instant next = kNever;
   for (const RequestArrived& waiting : waiting_) {
     next = std::min(next, waiting.deadline);

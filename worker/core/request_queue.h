@@ -42,7 +42,7 @@ class RequestQueue {
   bool closed() const { return closed_; }
   uint32_t size() const { return static_cast<uint32_t>(waiting_.size()); }
   uint64_t prompt_tokens() const;
-  Instant next_deadline() const;
+  Instant next_wakeup() const;
 
  private:
   std::deque<RequestArrived>::iterator find(RequestId request);

@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/generation.h"
 #include "common/id.h"
 #include "common/result.h"
@@ -114,7 +115,6 @@ struct OfferAwaited {  // A decode worker began to wait for this request's rows,
 struct OfferEnded {  // Fetched or given up: the transfer no longer owns the rows.
   RequestId request;
 };
-struct TimePassed {};  // The core checks its deadlines.
 // The core refuses new requests and reports ReportDrained when all have ended.
 struct DrainAsked {};
 
@@ -247,7 +247,7 @@ class WorkerCore {
   virtual ~WorkerCore() = default;
   virtual void step(const Event& event, Instant now, std::vector<Effect>& effects) = 0;
   // The next time at which TimePassed is needed; kNever if there is none.
-  virtual Instant next_deadline() const = 0;
+  virtual Instant next_wakeup() const = 0;
   virtual CoreLoad load() const = 0;
 };
 

@@ -127,14 +127,14 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   }
 
   int run() {
-    runner_.submit(SupervisorTimePassed{});
+    runner_.submit(TimePassed{});
     loop_.run();
     return crash_ ? end_as(*crash_) : exit_code_;
   }
 
  private:
-  using Runner = net::CoreRunner<EngineProcess, EngineSupervisor, SupervisorEvent, SupervisorEffect,
-                                 SupervisorTimePassed>;
+  using Runner =
+      net::CoreRunner<EngineProcess, EngineSupervisor, SupervisorEvent, SupervisorEffect>;
   friend Runner;
 
   SupervisorRules rules() const {

@@ -15,15 +15,13 @@ uint64_t count(Duration duration) {
 
 void EngineSupervisor::step(const SupervisorEvent& event, Instant now,
                             std::vector<SupervisorEffect>& effects) {
-  now_ = now;
-  effects_ = &effects;
+  Turn turn{now, effects};
   if (state_ == State::kNew) {
-    start();
+    start(turn);
   }
   if (state_ != State::kGone) {
-    std::visit([this](const auto& body) { on(body); }, event);
+    std::visit([&](const auto& body) { on(body, turn); }, event);
   }
-  effects_ = nullptr;
 }
 
 Instant EngineSupervisor::next_wakeup() const {
@@ -67,34 +65,34 @@ Duration EngineSupervisor::standstill(Instant now) const {
 
 // --- the start
 
-void EngineSupervisor::start() {
+void EngineSupervisor::start(Turn& turn) {
   state_ = State::kStarting;
-  deadline_ = now_ + rules_.start_timeout;
-  next_ask_ = now_ + kPollInterval;
-  emit(StartEngine{});
+  deadline_ = turn.now + rules_.start_timeout;
+  next_ask_ = turn.now + kPollInterval;
+  turn.emit(StartEngine{});
 }
 
-void EngineSupervisor::ask_health() {
+void EngineSupervisor::ask_health(Turn& turn) {
   next_ask_ = kNever;
-  asked_at_ = now_;
-  emit(AskHealth{});
+  asked_at_ = turn.now;
+  turn.emit(AskHealth{});
 }
 
-void EngineSupervisor::next_poll() {
-  next_ask_ = now_ + (state_ == State::kDraining ? kDrainPollInterval : kPollInterval);
+void EngineSupervisor::next_poll(Turn& turn) {
+  next_ask_ = turn.now + (state_ == State::kDraining ? kDrainPollInterval : kPollInterval);
 }
 
-void EngineSupervisor::on(const HealthAnswered& event) {
+void EngineSupervisor::on(const HealthAnswered& event, Turn& turn) {
   const Instant asked = std::exchange(asked_at_, kNever);
   if (state_ == State::kStarting) {
     if (event.health != Health::kWell) {
-      next_poll();
+      next_poll(turn);
     } else if (rules_.warms_up) {
       state_ = State::kWarmingUp;
-      emit(SupervisorNote{rules_.make + " answers, and is warmed up"});
-      emit(WarmUp{});
+      turn.emit(SupervisorNote{rules_.make + " answers, and is warmed up"});
+      turn.emit(WarmUp{});
     } else {
-      serve();
+      serve(turn);
     }
     return;
   }
@@ -103,71 +101,72 @@ void EngineSupervisor::on(const HealthAnswered& event) {
   }
   silent_since_ = event.health == Health::kSilent ? std::min(silent_since_, asked) : kNever;
   if (event.health != Health::kSilent) {
-    unwell_since_ = event.health == Health::kWell ? kNever : std::min(unwell_since_, now_);
+    unwell_since_ = event.health == Health::kWell ? kNever : std::min(unwell_since_, turn.now);
   }
   if (rules_.has_metrics) {
-    asked_at_ = now_;
-    emit(AskLoad{});
+    asked_at_ = turn.now;
+    turn.emit(AskLoad{});
   } else {
-    next_poll();
+    next_poll(turn);
   }
 }
 
-void EngineSupervisor::on(const WarmedUp& event) {
+void EngineSupervisor::on(const WarmedUp& event, Turn& turn) {
   if (state_ != State::kWarmingUp) {
     return;
   }
   if (event.error.empty()) {
-    serve();
+    serve(turn);
   } else {
-    kill(rules_.make + " failed its first request: " + event.error);
+    kill(rules_.make + " failed its first request: " + event.error, turn);
   }
 }
 
-void EngineSupervisor::serve() {
+void EngineSupervisor::serve(Turn& turn) {
   state_ = State::kServing;
   deadline_ = kNever;
-  quiet_since_ = now_;
-  emit(Serve{});
-  next_poll();
+  quiet_since_ = turn.now;
+  turn.emit(Serve{});
+  next_poll(turn);
 }
 
 // --- its work
 
-void EngineSupervisor::on(const LoadAnswered& event) {
+void EngineSupervisor::on(const LoadAnswered& event, Turn& turn) {
   const Instant asked = std::exchange(asked_at_, kNever);
   if (!watched()) {
     return;
   }
   silent_since_ = event.answered ? kNever : std::min(silent_since_, asked);
   if (event.sample) {
-    take(*event.sample);
+    take(*event.sample, turn);
   }
   if (watched()) {
-    next_poll();
+    next_poll(turn);
   }
 }
 
-void EngineSupervisor::take(const EngineSample& sample) {
+void EngineSupervisor::take(const EngineSample& sample, Turn& turn) {
   // A chunked prefill moves only the KV in use until its last chunk. An engine whose counters never
   // grew may have none by these names: it is not judged by them.
   const bool grew = sample.progress != sample_.progress || sample.kv_used != sample_.kv_used;
   const bool judged = sample.works() && sample.progress > 0;
-  pace_.take(sample, grew && stuck_since_ != kNever ? now_ - stuck_since_ : Duration::zero(), now_);
-  stuck_since_ = !judged || grew ? kNever : std::min(stuck_since_, now_);
+  pace_.take(sample, grew && stuck_since_ != kNever ? turn.now - stuck_since_ : Duration::zero(),
+             turn.now);
+  stuck_since_ = !judged || grew ? kNever : std::min(stuck_since_, turn.now);
   const bool idle = sample.idle();
-  quiet_since_ = idle && !grew ? std::min(quiet_since_, now_) : (idle ? now_ : kNever);
+  quiet_since_ = idle && !grew ? std::min(quiet_since_, turn.now) : (idle ? turn.now : kNever);
   sample_ = sample;
   if (state_ == State::kDraining) {
     idle_samples_ = idle ? idle_samples_ + 1 : 0;
-    end_if_idle();
+    end_if_idle(turn);
   }
 }
 
-void EngineSupervisor::on(const EngineStarved& event) {
+void EngineSupervisor::on(const EngineStarved& event, Turn& turn) {
   for (Instant* const since : {&asked_at_, &silent_since_, &unwell_since_, &stuck_since_}) {
     if (*since != kNever) {
-      *since = std::min(*since + event.waited, now_);
+      *since = std::min(*since + event.waited, turn.now);
     }
   }
   if (state_ == State::kStarting || state_ == State::kWarmingUp) {
@@ -177,7 +176,7 @@ void EngineSupervisor::on(const EngineStarved& event) {
 
 // --- the end
 
-void EngineSupervisor::on(const DrainAsked& event) {
+void EngineSupervisor::on(const DrainAsked& event, Turn& turn) {
   draining_ = true;
   // With less time than the lease, the whole job ends: nobody is left to fetch KV.
   lease_ = event.within > rules_.lease ? rules_.lease : Duration::zero();
@@ -185,15 +184,15 @@ void EngineSupervisor::on(const DrainAsked& event) {
     case State::kServing:
       state_ = State::kDraining;
       if (!rules_.has_metrics) {
-        terminate();  // It has to finish its requests by itself.
+        terminate(turn);  // It has to finish its requests by itself.
         deadline_ = kNever;
       } else if (asked_at_ == kNever) {
-        next_poll();
+        next_poll(turn);
       }
       break;
     case State::kStarting:
     case State::kWarmingUp:
-      terminate();
+      terminate(turn);
       break;
     default:
       break;
@@ -201,63 +200,66 @@ void EngineSupervisor::on(const DrainAsked& event) {
 }
 
 // A prefill engine keeps KV that decode engines still fetch.
-void EngineSupervisor::end_if_idle() {
-  if (idle_samples_ >= kIdleSamples && quiet_since_ != kNever && now_ - quiet_since_ >= lease_) {
-    terminate();
+void EngineSupervisor::end_if_idle(Turn& turn) {
+  if (idle_samples_ >= kIdleSamples && quiet_since_ != kNever &&
+      turn.now - quiet_since_ >= lease_) {
+    terminate(turn);
   }
 }
 
-void EngineSupervisor::terminate() {
+void EngineSupervisor::terminate(Turn& turn) {
   state_ = State::kEnding;
   next_ask_ = kNever;
-  deadline_ = now_ + kTerminateGrace;
-  emit(TerminateEngine{});
+  deadline_ = turn.now + kTerminateGrace;
+  turn.emit(TerminateEngine{});
 }
 
-void EngineSupervisor::kill(const std::string& error) {
+void EngineSupervisor::kill(const std::string& error, Turn& turn) {
   if (error_.empty()) {
     error_ = error;
   }
   state_ = State::kEnding;
   next_ask_ = kNever;
-  deadline_ = now_ + kKillGrace;
-  emit(KillEngine{});
+  deadline_ = turn.now + kKillGrace;
+  turn.emit(KillEngine{});
 }
 
-void EngineSupervisor::on(const EndAsked& /*event*/) { kill(""); }
+void EngineSupervisor::on(const EndAsked& /*event*/, Turn& turn) { kill("", turn); }
 
-void EngineSupervisor::on(const EngineExited& event) {
+void EngineSupervisor::on(const EngineExited& event, Turn& turn) {
   if (state_ == State::kEnding) {
     const bool failed = !error_.empty() && !event.cause.empty();
-    finish(failed ? error_ + ". Likely cause: " + event.cause : error_);
+    finish(failed ? error_ + ". Likely cause: " + event.cause : error_, turn);
     return;
   }
   const char* const when = watched() ? " while it served" : " while it started";
   finish(rules_.make + " ended with " + event.how + when +
-         (event.cause.empty() ? std::string() : ". Likely cause: " + event.cause));
+             (event.cause.empty() ? std::string() : ". Likely cause: " + event.cause),
+         turn);
 }
 
-void EngineSupervisor::finish(const std::string& error) {
+void EngineSupervisor::finish(const std::string& error, Turn& turn) {
   state_ = State::kGone;
   if (draining_ && error.empty()) {
-    emit(TellDrained{});
+    turn.emit(TellDrained{});
   }
-  emit(EndWorker{error});
+  turn.emit(EndWorker{error});
 }
 
-void EngineSupervisor::on(const SupervisorTimePassed& /*event*/) {
-  if (now_ >= deadline_) {
+void EngineSupervisor::on(const TimePassed& /*event*/, Turn& turn) {
+  if (turn.now >= deadline_) {
     if (state_ == State::kEnding) {
-      kill("");
+      kill("", turn);
     } else {
       kill(rules_.make + " was not ready within " +
-           std::to_string(
-               std::chrono::duration_cast<std::chrono::seconds>(rules_.start_timeout).count()) +
-           " s");
+               std::to_string(
+                   std::chrono::duration_cast<std::chrono::seconds>(rules_.start_timeout).count()) +
+               " s",
+           turn);
     }
   }
-  if (now_ >= next_ask_) {
-    ask_health();
+  if (turn.now >= next_ask_) {
+    ask_health(turn);
   }
 }
 

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/core.h"
 #include "common/time.h"
 #include "net/control/message.h"
 #include "worker/foreign/engine_sample.h"
@@ -60,10 +61,9 @@ struct DrainAsked {
   Duration within{};  // The drain must be over then.
 };
 struct EndAsked {};  // At once.
-struct SupervisorTimePassed {};
 
 using SupervisorEvent = std::variant<EngineExited, HealthAnswered, WarmedUp, LoadAnswered,
-                                     EngineStarved, DrainAsked, EndAsked, SupervisorTimePassed>;
+                                     EngineStarved, DrainAsked, EndAsked, TimePassed>;
 
 // --- effects, to be done in order
 struct StartEngine {};
@@ -103,29 +103,29 @@ class EngineSupervisor {
   net::WorkerLoad load(Instant now) const;
 
  private:
+  using Turn = pdjob::Turn<SupervisorEffect>;
   enum class State { kNew, kStarting, kWarmingUp, kServing, kDraining, kEnding, kGone };
 
-  void on(const EngineExited& event);
-  void on(const HealthAnswered& event);
-  void on(const WarmedUp& event);
-  void on(const LoadAnswered& event);
-  void on(const EngineStarved& event);
-  void on(const DrainAsked& event);
-  void on(const EndAsked& event);
-  void on(const SupervisorTimePassed& event);
+  void on(const EngineExited& event, Turn& turn);
+  void on(const HealthAnswered& event, Turn& turn);
+  void on(const WarmedUp& event, Turn& turn);
+  void on(const LoadAnswered& event, Turn& turn);
+  void on(const EngineStarved& event, Turn& turn);
+  void on(const DrainAsked& event, Turn& turn);
+  void on(const EndAsked& event, Turn& turn);
+  void on(const TimePassed& event, Turn& turn);
 
-  void start();
-  void ask_health();
-  void next_poll();
-  void serve();
-  void take(const EngineSample& sample);
-  void end_if_idle();
-  void terminate();
-  void kill(const std::string& error);
-  void finish(const std::string& error);
+  void start(Turn& turn);
+  void ask_health(Turn& turn);
+  void next_poll(Turn& turn);
+  void serve(Turn& turn);
+  void take(const EngineSample& sample, Turn& turn);
+  void end_if_idle(Turn& turn);
+  void terminate(Turn& turn);
+  void kill(const std::string& error, Turn& turn);
+  void finish(const std::string& error, Turn& turn);
   Duration standstill(Instant now) const;
   bool watched() const { return state_ == State::kServing || state_ == State::kDraining; }
-  void emit(SupervisorEffect effect) { effects_->push_back(std::move(effect)); }
 
   const SupervisorRules rules_;
   State state_ = State::kNew;
@@ -144,10 +144,6 @@ class EngineSupervisor {
   Instant stuck_since_ = kNever;  // Requests run, and nothing has grown since.
   Instant quiet_since_ = kNever;  // It has run no request since.
   uint32_t idle_samples_ = 0;     // While draining.
-
-  // Valid during the current step.
-  Instant now_{};
-  std::vector<SupervisorEffect>* effects_ = nullptr;
 };
 
 }  // namespace pdjob::worker

@@ -314,7 +314,7 @@ TEST_F(DecodeWorkerTest, FailsWhatWaitedTooLongAndAdmitsWhatWaitedBehindIt) {
   story.arrive(fetched(1, 2));
   story.arrive(fetched(2, 2, 3, story.now + seconds(1)));
   story.arrive(fetched(3));
-  EXPECT_EQ(story.core().next_deadline(), story.now + seconds(1));
+  EXPECT_EQ(story.core().next_wakeup(), story.now + seconds(1));
   EXPECT_EQ(story.sleep(seconds(1)), (Words{"fail r2 timeout", "end r2", "fetch r3 s2 rows 10"}));
 }
 

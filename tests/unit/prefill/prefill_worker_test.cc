@@ -349,9 +349,9 @@ TEST_F(PrefillWorkerTest, FailsWhatWaitedTooLong) {
   commit(1);
   commit(2);
   story.arrive(offered(3, 4, story.now + seconds(1)));
-  EXPECT_EQ(story.core().next_deadline(), story.now + seconds(1));
+  EXPECT_EQ(story.core().next_wakeup(), story.now + seconds(1));
   EXPECT_EQ(story.sleep(seconds(1)), (Words{"fail r3 timeout", "end r3"}));
-  EXPECT_EQ(story.core().next_deadline(), kNever);
+  EXPECT_EQ(story.core().next_wakeup(), kNever);
 }
 
 TEST_F(PrefillWorkerTest, AdmitsWhatWaitedBehindARequestThatWaitedTooLong) {

@@ -57,12 +57,12 @@ class End {
   }
   // Checks that the core does nothing until just before its deadline, then passes the deadline.
   void let_time_pass() {
-    ASSERT_NE(core.deadline(), kNever);
-    now = core.deadline() - Duration(1);
-    step(NcclLink::TimePassed{});
+    ASSERT_NE(core.next_wakeup(), kNever);
+    now = core.next_wakeup() - Duration(1);
+    step(TimePassed{});
     EXPECT_TRUE(effects.empty());
-    now = core.deadline();
-    step(NcclLink::TimePassed{});
+    now = core.next_wakeup();
+    step(TimePassed{});
   }
 
   NcclLink core;
@@ -103,7 +103,7 @@ struct Opened {
 
 TEST(NcclLink, OpensWhenATransferWaits) {
   End receiver(Side::kReceiver), sender(Side::kSender);
-  EXPECT_EQ(receiver.core.deadline(), kNever);
+  EXPECT_EQ(receiver.core.next_wakeup(), kNever);
   receiver.step(NcclLink::Wanted{});
   EXPECT_EQ(receiver.find<NcclLink::MakeId>()->epoch, 1);
   receiver.step(NcclLink::IdMade{.epoch = 1, .id = {std::byte{7}}});
@@ -199,10 +199,10 @@ TEST(NcclLink, RestHasNoDeadline) {
   Opened link;
   const uint32_t slab = link.move(link.pack()).slab;
   link.receiver.step(NcclLink::Emptied{slab});
-  EXPECT_EQ(link.receiver.core.deadline(), kNever);
-  EXPECT_EQ(link.sender.core.deadline(), kNever);
+  EXPECT_EQ(link.receiver.core.next_wakeup(), kNever);
+  EXPECT_EQ(link.sender.core.next_wakeup(), kNever);
   link.sender.now += std::chrono::hours(1);
-  link.sender.step(NcclLink::TimePassed{});
+  link.sender.step(TimePassed{});
   EXPECT_TRUE(link.sender.effects.empty());
 }
 
@@ -214,17 +214,17 @@ TEST(NcclLink, AbortThatDoesNotReturnIsReportedOnce) {
   link.sender.let_time_pass();
   link.sender.let_time_pass();
   EXPECT_NE(link.sender.find<NcclLink::ReportStuck>(), nullptr);
-  EXPECT_EQ(link.sender.core.deadline(), kNever);
+  EXPECT_EQ(link.sender.core.next_wakeup(), kNever);
 }
 
 // A worker that was stopped (SIGSTOP) for longer than the timeout ended itself.
 TEST(NcclLink, AbortHasTimeToReturnAfterTheProcessWasStopped) {
   Opened link;
   link.sender.step(NcclLink::LinkLost{});
-  link.sender.now = link.sender.core.deadline() + std::chrono::minutes(1);
-  link.sender.step(NcclLink::TimePassed{});
+  link.sender.now = link.sender.core.next_wakeup() + std::chrono::minutes(1);
+  link.sender.step(TimePassed{});
   EXPECT_EQ(link.sender.find<NcclLink::ReportStuck>(), nullptr);
-  EXPECT_GT(link.sender.core.deadline(), link.sender.now);
+  EXPECT_GT(link.sender.core.next_wakeup(), link.sender.now);
 }
 
 TEST(NcclLink, LostLinkIsClosedWhenNcclHasLetGo) {
@@ -326,12 +326,12 @@ TEST(NcclLink, ReceiverLeavesWhenItHasJoinedWhatItsSenderHasLeft) {
   link.sender.step(NcclLink::LeaveRequested{});
   link.receiver.step(*link.sender.sent<NcclLeave>());
   EXPECT_EQ(link.receiver.core.state(), State::kInit);
-  EXPECT_EQ(link.receiver.core.deadline(), Instant{} + seconds(20)) << "that of joining";
+  EXPECT_EQ(link.receiver.core.next_wakeup(), Instant{} + seconds(20)) << "that of joining";
   EXPECT_FALSE(link.receiver.core.stays());
   link.receiver.now += seconds(15);
   link.receiver.step(NcclLink::Joined{1});
   EXPECT_EQ(link.receiver.core.state(), State::kDraining);
-  EXPECT_EQ(link.receiver.core.deadline(), link.receiver.now + seconds(10));
+  EXPECT_EQ(link.receiver.core.next_wakeup(), link.receiver.now + seconds(10));
   link.receiver.step(NcclLink::Wanted{});
   link.receiver.step(NcclLink::Left{1});
   EXPECT_EQ(link.receiver.find<NcclLink::MakeId>()->epoch, 2);

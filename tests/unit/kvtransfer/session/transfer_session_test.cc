@@ -158,7 +158,7 @@ TEST_F(SendSessionTest, OtherLinksAreIgnoredInEveryState) {
       reach(state);
       EXPECT_TRUE(step(event, kStart + seconds(8)).empty());
       EXPECT_EQ(session_.state(), state);
-      EXPECT_EQ(session_.deadline(), kStart + seconds(10));
+      EXPECT_EQ(session_.next_wakeup(), kStart + seconds(10));
     }
   }
 }
@@ -178,10 +178,10 @@ TEST_F(SendSessionTest, SaysWhyItFailed) {
   restart();
   reach(State::kPushing);
   step(S::RangeStarted{});
-  EXPECT_EQ(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(3)))->cause,
+  EXPECT_EQ(find<S::ReportFailed>(step(TimePassed{}, kStart + seconds(3)))->cause,
             FailureCause::kStalled);
   restart();
-  EXPECT_EQ(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(10)))->cause,
+  EXPECT_EQ(find<S::ReportFailed>(step(TimePassed{}, kStart + seconds(10)))->cause,
             FailureCause::kTimeout);
 }
 
@@ -205,7 +205,7 @@ TEST_F(SendSessionTest, NothingHappensAfterTheEnd) {
                           S::PeerCancelled{kLink, kWhy},
                           S::PeerRenewed{kLink},
                           S::LinkLost{kLink, kWhy},
-                          S::TimePassed{}};
+                          TimePassed{}};
   for (const State state : {State::kDone, State::kFailed}) {
     restart();
     reach(state);
@@ -221,8 +221,8 @@ TEST_F(SendSessionTest, DeadlineFailsEveryLiveState) {
   for (const State state : kLiveSendStates) {
     restart();
     reach(state);
-    EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(9)).empty());
-    const auto effects = step(S::TimePassed{}, kStart + seconds(10));
+    EXPECT_TRUE(step(TimePassed{}, kStart + seconds(9)).empty());
+    const auto effects = step(TimePassed{}, kStart + seconds(10));
     EXPECT_EQ(find<S::ReportFailed>(effects)->reason.code, ErrorCode::kTimeout);
   }
 }
@@ -230,10 +230,10 @@ TEST_F(SendSessionTest, DeadlineFailsEveryLiveState) {
 TEST_F(SendSessionTest, RenewalsExtendTheLease) {
   reach(State::kGranted);
   step(S::PeerRenewed{kLink}, kStart + seconds(8));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(13));
-  EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(12)).empty());
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(13));
+  EXPECT_TRUE(step(TimePassed{}, kStart + seconds(12)).empty());
   step(S::PeerRenewed{kLink}, kStart + seconds(1));  // Never shortened.
-  EXPECT_EQ(session_.deadline(), kStart + seconds(13));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(13));
 }
 
 // Regression: the lease of an offer ended while its request queued at a decode worker without free
@@ -242,32 +242,32 @@ TEST_F(SendSessionTest, ReceiverThatWaitsKeepsTheOfferByRenewals) {
   step(S::RowsReady{10});
   EXPECT_TRUE(step(S::PeerWaits{kLink, seconds(30)}, kStart + seconds(4)).empty());
   EXPECT_EQ(session_.state(), State::kAwaited);
-  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // Never shortened.
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(10));  // Never shortened.
   for (int second = 6; second <= 20; second += 2) {
-    EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(second)).empty());
+    EXPECT_TRUE(step(TimePassed{}, kStart + seconds(second)).empty());
     step(S::PeerRenewed{kLink}, kStart + seconds(second));
   }
-  EXPECT_EQ(session_.deadline(), kStart + seconds(25));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(25));
   const auto effects = step(S::Granted{kLink, 10}, kStart + seconds(21));
   EXPECT_EQ(std::get<S::Push>(effects.at(0)).range, (RowRange{0, 10}));
   // The bound of waits does not apply to fetches.
   step(S::PeerRenewed{kLink}, kStart + seconds(60));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(65));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(65));
 }
 
 TEST_F(SendSessionTest, RenewalsKeepAnOfferNoLongerThanItsReceiverMayWait) {
   step(S::PeerWaits{kLink, seconds(12)}, kStart + seconds(4));
   step(S::PeerRenewed{kLink}, kStart + seconds(15));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(16));
-  const auto effects = step(S::TimePassed{}, kStart + seconds(16));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(16));
+  const auto effects = step(TimePassed{}, kStart + seconds(16));
   ASSERT_EQ(effects.size(), 1U);  // The receiver has given up by itself.
   EXPECT_EQ(find<S::ReportFailed>(effects)->reason.code, ErrorCode::kTimeout);
 }
 
 TEST_F(SendSessionTest, WaitWithoutRenewalsEndsWithItsLease) {
   step(S::PeerWaits{kLink, seconds(100)}, kStart + seconds(9));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(14));
-  EXPECT_NE(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(14))), nullptr);
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(14));
+  EXPECT_NE(find<S::ReportFailed>(step(TimePassed{}, kStart + seconds(14))), nullptr);
 }
 
 TEST_F(SendSessionTest, LostLinkOfAWaitLeavesTimeForTheNextLink) {
@@ -275,17 +275,17 @@ TEST_F(SendSessionTest, LostLinkOfAWaitLeavesTimeForTheNextLink) {
   step(S::PeerRenewed{kLink}, kStart + seconds(20));
   EXPECT_TRUE(step(S::LinkLost{kLink, kWhy}, kStart + seconds(21)).empty());
   EXPECT_EQ(session_.state(), State::kOffered);
-  EXPECT_EQ(session_.deadline(), kStart + seconds(24));  // Less than the whole renewed lease.
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(24));  // Less than the whole renewed lease.
   step(S::PeerRenewed{kLink}, kStart + seconds(22));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(24));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(24));
   step(S::PeerWaits{kOtherLink, seconds(100)}, kStart + seconds(23));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(28));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(28));
 }
 
 TEST_F(SendSessionTest, LostLinkOfAWaitLeavesTheOfferItsOwnLease) {
   step(S::PeerWaits{kLink, seconds(100)}, kStart + seconds(1));
   step(S::LinkLost{kLink, kWhy}, kStart + seconds(2));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(10));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(10));
 }
 
 TEST_F(SendSessionTest, LatestWaitCountsAndAGrantEndsThemAll) {
@@ -305,43 +305,43 @@ TEST_F(SendSessionTest, RenewalsEndWithCommitAndLeaveOneLease) {
   step(S::CommitRequested{0}, kStart + seconds(8));
   ASSERT_EQ(session_.state(), State::kCommitted);
   step(S::PeerRenewed{kLink}, kStart + seconds(9));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(13));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(13));
 }
 
 TEST_F(SendSessionTest, RangeThatStopsFails) {
   reach(State::kPushing);
   step(S::RangeStarted{}, kStart + seconds(1));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(4));
-  EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(3)).empty());
-  const auto effects = step(S::TimePassed{}, kStart + seconds(4));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(4));
+  EXPECT_TRUE(step(TimePassed{}, kStart + seconds(3)).empty());
+  const auto effects = step(TimePassed{}, kStart + seconds(4));
   EXPECT_NE(find<S::SendAbort>(effects), nullptr);
   EXPECT_EQ(find<S::ReportFailed>(effects)->reason.code, ErrorCode::kTimeout);
 }
 
 TEST_F(SendSessionTest, RangeThatWaitsForItsTurnHasNotStopped) {
   reach(State::kPushing);
-  EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(9)).empty());
+  EXPECT_TRUE(step(TimePassed{}, kStart + seconds(9)).empty());
   step(S::RangeStarted{}, kStart + seconds(1));
   step(S::RangePushed{}, kStart + seconds(2));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // The range waits for rows.
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(10));  // The range waits for rows.
   step(S::RowsReady{20}, kStart + seconds(2));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // The range waits for its turn.
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(10));  // The range waits for its turn.
   step(S::RangeStarted{}, kStart + seconds(5));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(8));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(8));
 }
 
 TEST_F(SendSessionTest, RangeMayWaitLongerForItsLinkToBeReadyThanItMayMove) {
   reach(State::kPushing);
   step(S::RangeWaits{}, kStart + seconds(1));
   step(S::RangeWaits{}, kStart + seconds(2));  // The first one counts.
-  EXPECT_EQ(session_.deadline(), kStart + seconds(8));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(8));
   step(S::RangeStarted{}, kStart + seconds(3));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(6));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(6));
   restart();
   reach(State::kPushing);
   step(S::RangeWaits{}, kStart + seconds(1));
-  EXPECT_TRUE(step(S::TimePassed{}, kStart + seconds(7)).empty());
-  EXPECT_EQ(find<S::ReportFailed>(step(S::TimePassed{}, kStart + seconds(8)))->cause,
+  EXPECT_TRUE(step(TimePassed{}, kStart + seconds(7)).empty());
+  EXPECT_EQ(find<S::ReportFailed>(step(TimePassed{}, kStart + seconds(8)))->cause,
             FailureCause::kStalled);
 }
 
@@ -506,7 +506,7 @@ TEST_P(ReceiveSessionTest, SaysWhyItFailed) {
   }
   restart();
   reach(State::kGranted);
-  EXPECT_EQ(find<R::ReportFailed>(step(R::TimePassed{}, kStart + seconds(1000)))->cause,
+  EXPECT_EQ(find<R::ReportFailed>(step(TimePassed{}, kStart + seconds(1000)))->cause,
             FailureCause::kTimeout);
 }
 
@@ -560,8 +560,8 @@ TEST_P(ReceiveSessionTest, DeadlineInEveryState) {
   for (const State state : live_states()) {
     restart();
     reach(state);
-    EXPECT_TRUE(step(R::TimePassed{}, kStart + seconds(9)).empty());
-    const auto effects = step(R::TimePassed{}, kStart + seconds(10));
+    EXPECT_TRUE(step(TimePassed{}, kStart + seconds(9)).empty());
+    const auto effects = step(TimePassed{}, kStart + seconds(10));
     if (state == State::kCancelling) {
       EXPECT_TRUE(effects.empty());  // Only the sender can release the target.
     } else {
@@ -574,8 +574,8 @@ TEST_P(ReceiveSessionTest, AnnouncedRowsThatDoNotArriveFail) {
   for (const State state : {State::kReceiving, State::kVerifying}) {
     session_ = make(seconds(3));
     reach(state);
-    EXPECT_TRUE(step(R::TimePassed{}, kStart + seconds(2)).empty());
-    const auto effects = step(R::TimePassed{}, kStart + seconds(3));
+    EXPECT_TRUE(step(TimePassed{}, kStart + seconds(2)).empty());
+    const auto effects = step(TimePassed{}, kStart + seconds(3));
     EXPECT_NE(find<R::SendCancel>(effects), nullptr);
     expect_failure(effects, ErrorCode::kTimeout, state);
   }
@@ -585,13 +585,13 @@ TEST_P(ReceiveSessionTest, EachAnnouncedRangeHasItsTime) {
   session_ = make(seconds(3));
   reach(State::kReceiving);
   step(R::RowsAnnounced{kLink, {10, 5}}, kStart + seconds(2));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(3));  // The deadline of the first range.
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(3));  // The deadline of the first range.
   step(R::RowsArrived{0, 0}, kStart + seconds(2));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(3));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(3));
   step(R::RowsArrived{10, 1}, kStart + seconds(2));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(5));
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(5));
   step(R::RowsArrived{15, 2}, kStart + seconds(4));
-  EXPECT_EQ(session_.deadline(), kStart + seconds(10));  // The sender may compute for this long.
+  EXPECT_EQ(session_.next_wakeup(), kStart + seconds(10));  // The sender may compute for this long.
 }
 
 TEST_P(ReceiveSessionTest, UnansweredCancelFailsTheLinkOnce) {
@@ -600,10 +600,10 @@ TEST_P(ReceiveSessionTest, UnansweredCancelFailsTheLinkOnce) {
   }
   session_ = make(seconds(3));
   reach(State::kCancelling);
-  EXPECT_TRUE(step(R::TimePassed{}, kStart + seconds(2)).empty());
-  EXPECT_NE(find<R::FailLink>(step(R::TimePassed{}, kStart + seconds(3))), nullptr);
-  EXPECT_TRUE(step(R::TimePassed{}, kStart + seconds(4)).empty());
-  EXPECT_EQ(session_.deadline(), kNever);
+  EXPECT_TRUE(step(TimePassed{}, kStart + seconds(2)).empty());
+  EXPECT_NE(find<R::FailLink>(step(TimePassed{}, kStart + seconds(3))), nullptr);
+  EXPECT_TRUE(step(TimePassed{}, kStart + seconds(4)).empty());
+  EXPECT_EQ(session_.next_wakeup(), kNever);
   EXPECT_TRUE(step(R::LinkLost{kLink, LinkLoss::kGivenUp, kWhy}).empty());
   EXPECT_NE(find<R::ReportReleased>(step(R::LinkLost{kLink, LinkLoss::kClosed, kWhy})), nullptr);
 }
@@ -685,7 +685,7 @@ TEST_P(ReceiveSessionTest, NothingHappensAfterTheEnd) {
   const R::Event all[] = {R::LinkReady{kLink},         R::RowsAnnounced{kLink, {0, 1}},
                           R::RowsArrived{1, 1},        R::CommitReceived{kLink, 1},
                           R::PeerStopped{kLink, kWhy}, R::CancelRequested{kWhy},
-                          R::LinkLost{kLink},          R::TimePassed{}};
+                          R::LinkLost{kLink},          TimePassed{}};
   for (const State state : {State::kDone, State::kFailed}) {
     restart();
     reach(state);
@@ -730,11 +730,11 @@ TEST_F(ReceiveSessionOfAGpu, FailsAtOnceAndReleasesTheRowsWhenTheGpuHasLetGo) {
     step(R::RowsAnnounced{kLink, {0, 10}});
     EXPECT_FALSE(find<R::ReportFailed>(step(end))->region_safe);
     ASSERT_EQ(session_.state(), State::kReleasing);
-    EXPECT_EQ(session_.deadline(), kNever);
+    EXPECT_EQ(session_.next_wakeup(), kNever);
     for (const R::Event& late : ends) {
       EXPECT_TRUE(step(late).empty());  // The end of the link says nothing about the GPU either.
     }
-    EXPECT_TRUE(step(R::TimePassed{}, kNever).empty());
+    EXPECT_TRUE(step(TimePassed{}, kNever).empty());
     EXPECT_NE(find<R::ReportReleased>(step(R::WritesEnded{})), nullptr);
     EXPECT_TRUE(session_.ended());
   }

@@ -42,7 +42,7 @@ class AgentRosterTest : public testing::Test {
   }
   std::vector<RosterEffect> pass(Duration duration) {
     now_ += duration;
-    return step(RosterTimePassed{});
+    return step(TimePassed{});
   }
   template <class Effect>
   static int count(const std::vector<RosterEffect>& effects) {
@@ -304,7 +304,7 @@ class LastingRosterTest : public testing::Test {
 TEST_F(LastingRosterTest, OrdersWaitAfterOwnSleepUntilTheAgentAnswersNow) {
   now_ += seconds(14);
   EXPECT_TRUE(order(7).empty()) << "its connection may have ended";
-  const auto asked = step(RosterTimePassed{});
+  const auto asked = step(TimePassed{});
   ASSERT_EQ(asked.size(), 1U);
   EXPECT_EQ(asked[0].number, 0U) << "it may be lost";
   const uint64_t sign = std::get<SignAsked>(asked[0].message).sign;
@@ -512,7 +512,7 @@ class Story {
         tell(agent, FrameArrived{frame});
       }
       if (agent.alive && now_ >= agent.core->next_wakeup()) {
-        tell(agent, AgentTimePassed{});
+        tell(agent, TimePassed{});
       }
       for (size_t n = random_.below(4); n > 0 && !agent.up.empty() && launcher_ != nullptr; --n) {
         const AgentFrame frame = agent.up.front();
@@ -521,7 +521,7 @@ class Story {
       }
     }
     if (launcher_ != nullptr && now_ >= launcher_->next_wakeup()) {
-      roster(RosterTimePassed{});
+      roster(TimePassed{});
     }
   }
 

@@ -37,7 +37,7 @@ class AgentSessionTest : public testing::Test {
     std::vector<AgentEffect> all;
     for (const Instant end = now_ + duration; now_ < end;) {
       now_ += milliseconds(100);
-      for (AgentEffect& effect : step(AgentTimePassed{})) {
+      for (AgentEffect& effect : step(TimePassed{})) {
         all.push_back(std::move(effect));
       }
     }

@@ -51,7 +51,7 @@ class World {
       while (answer_one(random)) {
       }
       now = std::max(now, std::min(end, session.next_wakeup()));
-      step(RayTimePassed{});
+      step(TimePassed{});
       if (now >= end) {
         while (answer_one(random)) {
         }
@@ -345,7 +345,7 @@ TEST(RaySession, LeavesTheRestToTheKeeperWhenRayDoesNotAnswerAtTheEnd) {
 
 TEST(RaySession, ClosesAtOnceBeforeItReachedRay) {
   World world(setting());
-  world.step(RayTimePassed{});
+  world.step(TimePassed{});
   world.step(RayCloseAsked{});
   EXPECT_EQ(world.closed_clean, true);
 }
@@ -498,7 +498,7 @@ TEST(RaySession, AsksNothingWhileTheHomeDoesNotAnswer) {
 TEST(RaySession, AShimOfAnotherProtocolIsNotUsed) {
   World world(setting());
   std::vector<RayEffect> effects;
-  world.session.step(RayTimePassed{}, world.now, effects);
+  world.session.step(TimePassed{}, world.now, effects);
   effects.clear();
   world.session.step(ShimSaid{ShimHello{.protocol = 2}}, world.now, effects);
   ASSERT_FALSE(effects.empty());
@@ -510,7 +510,7 @@ TEST(RaySession, AShimOfAnotherProtocolIsNotUsed) {
 class Dialogue {
  public:
   explicit Dialogue(RaySetting setting) : session(std::move(setting)) {
-    step(RayTimePassed{});
+    step(TimePassed{});
     say(ShimHello{.protocol = kShimProtocol, .ray = "2.60.0", .python = "3.11.7"});
     say(ShimDone{take<OpenHome>()->first, ""});
     say(HomeSeen{true});
@@ -521,7 +521,7 @@ class Dialogue {
     const Instant end = now + duration;
     while (session.next_wakeup() <= end) {
       now = session.next_wakeup();
-      step(RayTimePassed{});
+      step(TimePassed{});
     }
     now = end;
   }

@@ -52,7 +52,7 @@ struct RolloutTest : testing::Test {
   void pass(Duration duration) {
     now += duration;
     if (now >= core.next_wakeup()) {
-      tell(RolloutTimePassed{});
+      tell(TimePassed{});
     }
   }
   uint64_t order(net::OrderAsked asked) {
@@ -735,7 +735,7 @@ TEST_F(RolloutTest, InRandomStoriesTheFleetNeverOpensWithMixedWeights) {
         }
       }
       if (now >= one.next_wakeup()) {
-        step(RolloutTimePassed{});
+        step(TimePassed{});
       }
       if (!router_closed) {
         for (const WorkerSeen& worker : all.workers) {

@@ -57,7 +57,7 @@ class Story {
     const Instant end = now_ + time;
     for (Instant due = core_.next_wakeup(); due <= end; due = core_.next_wakeup()) {
       now_ = std::max(now_, due);
-      happens(TimeWent{});
+      happens(TimePassed{});
     }
     now_ = end;
   }
@@ -325,7 +325,7 @@ class World {
       answer(calm);
       const Instant next = std::min(core_.next_wakeup(), now_ + milliseconds(300));
       now_ = std::max(next, now_ + milliseconds(1));
-      step(TimeWent{});
+      step(TimePassed{});
     }
     if (given_up_) {
       return;

@@ -123,7 +123,7 @@ TEST(PairPolicy, TakesTheOnlyOne) {
        {PolicyKind::kRoundRobin, PolicyKind::kLeastLoaded, PolicyKind::kPowerOfTwo,
         PolicyKind::kRandom, PolicyKind::kConsistentHash, PolicyKind::kPrefixAware}) {
     EXPECT_EQ(choices(*make_policy(kind), {{WorkerId{7}, 1}}, 2), (std::vector<uint64_t>{7, 7}))
-        << to_string(kind);
+        << static_cast<int>(kind);
   }
 }
 

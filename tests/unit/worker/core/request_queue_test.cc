@@ -71,13 +71,13 @@ TEST_F(RequestQueueTest, RefusesEverythingOnceClosedButKeepsWhatWaits) {
 TEST_F(RequestQueueTest, FailsExactlyWhatIsPastItsDeadline) {
   push(1, start + seconds(2));
   push(2, start + seconds(1));
-  EXPECT_EQ(queue.next_deadline(), start + seconds(1));
+  EXPECT_EQ(queue.next_wakeup(), start + seconds(1));
   EXPECT_EQ(expire(start), Words{});
   EXPECT_EQ(expire(start + seconds(1)), (Words{"fail r2 timeout", "end r2"}));
-  EXPECT_EQ(queue.next_deadline(), start + seconds(2));
+  EXPECT_EQ(queue.next_wakeup(), start + seconds(2));
 }
 
-TEST_F(RequestQueueTest, HasNoDeadlineWhenEmpty) { EXPECT_EQ(queue.next_deadline(), kNever); }
+TEST_F(RequestQueueTest, HasNoDeadlineWhenEmpty) { EXPECT_EQ(queue.next_wakeup(), kNever); }
 
 TEST_F(RequestQueueTest, CancelsOnlyWhatWaitsHere) {
   push(1);

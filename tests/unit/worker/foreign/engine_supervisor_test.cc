@@ -32,11 +32,11 @@ class Story {
   // Time passes up to the next wakeup.
   std::string wake() {
     now_ = std::max(now_, core_.next_wakeup());
-    return step(SupervisorTimePassed{});
+    return step(TimePassed{});
   }
   void pass(Duration time) { now_ += time; }
   void serve() {
-    step(SupervisorTimePassed{});
+    step(TimePassed{});
     wake();
     step(HealthAnswered{Health::kWell});
     step(WarmedUp{});
@@ -72,7 +72,7 @@ EngineSample busy(uint64_t progress) { return {.running = 1, .progress = progres
 
 TEST(EngineSupervisor, RegistersAnEngineThatIsHealthyAndWarm) {
   Story story;
-  EXPECT_EQ(story.step(SupervisorTimePassed{}), "start");
+  EXPECT_EQ(story.step(TimePassed{}), "start");
   EXPECT_EQ(story.wake(), "health?");
   EXPECT_EQ(story.step(HealthAnswered{Health::kSilent}), "");
   EXPECT_EQ(story.wake(), "health?");
@@ -86,7 +86,7 @@ TEST(EngineSupervisor, RegistersAnEngineThatIsHealthyAndWarm) {
 
 TEST(EngineSupervisor, AnEngineThatEndsWhileItStartsEndsTheWorkerWithTheLikelyCause) {
   Story story;
-  story.step(SupervisorTimePassed{});
+  story.step(TimePassed{});
   EXPECT_EQ(
       story.step(EngineExited{"exit code 1", "a port is in use: 98"}),
       "end(vllm ended with exit code 1 while it started. Likely cause: a port is in use: 98)");
@@ -95,24 +95,24 @@ TEST(EngineSupervisor, AnEngineThatEndsWhileItStartsEndsTheWorkerWithTheLikelyCa
 
 TEST(EngineSupervisor, AnEngineThatIsNotReadyInTimeIsKilled) {
   Story story;
-  story.step(SupervisorTimePassed{});
+  story.step(TimePassed{});
   story.wake();
   story.pass(seconds(60));
-  EXPECT_EQ(story.step(SupervisorTimePassed{}), "kill");
+  EXPECT_EQ(story.step(TimePassed{}), "kill");
   EXPECT_EQ(story.step(EngineExited{"signal 9 (Killed)", ""}),
             "end(vllm was not ready within 60 s)");
 }
 
 TEST(EngineSupervisor, AnEngineThatWaitsForCoresHasMoreTimeToStart) {
   Story story;
-  story.step(SupervisorTimePassed{});
+  story.step(TimePassed{});
   story.wake();
   story.pass(seconds(59));
   story.step(EngineStarved{seconds(30)});
   story.pass(seconds(29));
-  EXPECT_EQ(story.step(SupervisorTimePassed{}), "");
+  EXPECT_EQ(story.step(TimePassed{}), "");
   story.pass(seconds(2));
-  EXPECT_EQ(story.step(SupervisorTimePassed{}), "kill");
+  EXPECT_EQ(story.step(TimePassed{}), "kill");
 }
 
 TEST(EngineSupervisor, TimeInWhichTheEngineWaitedForCoresIsNoStandstill) {
@@ -132,7 +132,7 @@ TEST(EngineSupervisor, TimeInWhichTheEngineWaitedForCoresIsNoStandstill) {
 
 TEST(EngineSupervisor, AnEngineThatFailsItsFirstRequestIsKilled) {
   Story story;
-  story.step(SupervisorTimePassed{});
+  story.step(TimePassed{});
   story.wake();
   story.step(HealthAnswered{Health::kWell});
   EXPECT_EQ(story.step(WarmedUp{"status 500"}), "kill");
@@ -271,7 +271,7 @@ TEST(EngineSupervisor, ADrainWaitsForTheRequests) {
 
 TEST(EngineSupervisor, ADrainOfAPrefillEngineWaitsForItsLease) {
   Story story({.make = "vllm", .has_metrics = true, .lease = seconds(30)});
-  story.step(SupervisorTimePassed{});
+  story.step(TimePassed{});
   story.wake();
   EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "serve");
   story.poll(Health::kWell, busy(1));
@@ -289,7 +289,7 @@ TEST(EngineSupervisor, ADrainOfAPrefillEngineWaitsForItsLease) {
 
 TEST(EngineSupervisor, APrefillEngineThatWasIdleForItsLeaseDrainsAtOnce) {
   Story story({.make = "vllm", .has_metrics = true, .lease = seconds(30)});
-  story.step(SupervisorTimePassed{});
+  story.step(TimePassed{});
   story.wake();
   story.step(HealthAnswered{Health::kWell});
   story.poll(Health::kWell, EngineSample{});
@@ -302,7 +302,7 @@ TEST(EngineSupervisor, APrefillEngineThatWasIdleForItsLeaseDrainsAtOnce) {
 
 TEST(EngineSupervisor, AJobThatEndsWaitsForNoLease) {
   Story story({.make = "vllm", .has_metrics = true, .lease = minutes(1)});
-  story.step(SupervisorTimePassed{});
+  story.step(TimePassed{});
   story.wake();
   story.step(HealthAnswered{Health::kWell});
   story.poll(Health::kWell, busy(1));
@@ -337,7 +337,7 @@ TEST(EngineSupervisor, AnEngineThatIgnoresItsTerminationIsKilledAndThenItsGuard)
 
 TEST(EngineSupervisor, ADrainWhileItStartsTerminatesIt) {
   Story story;
-  story.step(SupervisorTimePassed{});
+  story.step(TimePassed{});
   EXPECT_EQ(story.step(DrainAsked{minutes(2)}), "terminate");
   EXPECT_EQ(story.step(EngineExited{"signal 15 (Terminated)", ""}), "drained end()");
 }
@@ -352,7 +352,7 @@ TEST(EngineSupervisor, TheEndKillsAtOnce) {
 
 TEST(EngineSupervisor, AnEngineWithoutMetricsFinishesItsRequestsByItself) {
   Story story({.make = "own"});
-  story.step(SupervisorTimePassed{});
+  story.step(TimePassed{});
   story.wake();
   story.step(HealthAnswered{Health::kWell});
   EXPECT_EQ(story.wake(), "health?");
