@@ -864,7 +864,7 @@ TEST_P(HttpServerTest, SaysThatAnAddressIsTaken) {
   open();
   const auto second = HttpServer::open(loop, handler, {.port = server->port()});
   ASSERT_FALSE(second.has_value());
-  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(second.error().code, ErrorCode::kOverloaded);
 }
 
 TEST_P(HttpServerTest, ServesManyConnections) {
