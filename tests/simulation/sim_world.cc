@@ -1355,6 +1355,11 @@ void SimWorld::finish() {
   // A hang shows when a probe brings work, and the next process is probed again.
   run_until(now() + kHealsWithin, [this] { return well() && !watch_.probes(now()); });
   check_routers();
+  // A health check of a worker that runs by hand may be under way.
+  run_until(now() + seconds(1), [this] {
+    return std::ranges::all_of(members_,
+                               [](const auto& each) { return each.second->busy_with().empty(); });
+  });
   expect_idle();
 }
 
