@@ -73,7 +73,7 @@ pdjob_mutant(batch_api_mutant_catalog_trusts_cache batch_api_simulation batch_ap
 batch_api_mutant(names_results_again api/batch_lifecycle.cc "one.batch.output_file_id.empty()" "true")
 batch_api_mutant(never_gives_up api/batch_lifecycle.cc "one.failures >= config_.tries_max &&" "false &&")
 batch_api_mutant(gives_up_answers api/batch_lifecycle.cc "(over || !may_have_answers)" "true")
-batch_api_mutant(clock_makes_windows_longer api/batch_lifecycle.cc "std::clamp<int64_t>(batch.expires_at - turn.seconds, 0, window)" "batch.expires_at - turn.now")
+batch_api_mutant(clock_makes_windows_longer api/batch_lifecycle.cc "std::clamp<int64_t>(batch.expires_at - turn.seconds, 0, window)" "batch.expires_at - turn.seconds")
 batch_api_mutant(times_go_back api/batch_lifecycle.cc "{now, batch.created_at, batch.in_progress_at, batch.finalizing_at," "{now, now,")
 batch_api_mutant(runs_beyond_its_window api/batch_lifecycle.cc "|| ending == Ending::kExpired;" "|| false;")
 batch_api_mutant(many_running_win api/batch_lifecycle.cc "theirs >= fewest + 2 ||" "false ||")
