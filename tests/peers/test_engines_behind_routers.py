@@ -19,7 +19,7 @@ RECEIVED = {"vllm": ("vllm:prompt_tokens_by_source_total", {"source": "external_
 def test_an_official_router_serves_engines_and_their_replacements(tmp_path, kind, recipe):
     folder = str(tmp_path)
     name, labels = RECEIVED[kind]
-    with foreign_job(folder, kind=kind, prefill=2, decode=1, router=router_section(recipe, folder)) as job:
+    with foreign_job(folder, kind=kind, prefill=2, decode=1, router=router_section(recipe)) as job:
         decode = job.processes()["decode-0"]["url"]
         before = metric(decode, name, **labels)
         assert answers(job)
