@@ -160,12 +160,13 @@ TEST_F(GpuTest, RowsAreCopiedWhileTheyAreSummedWhateverTheirAlignmentAndNothingE
     contents.push_back(random_bytes(size_t{bytes} * kAll, bytes));
     ASSERT_TRUE(put(*gpu, from.base() + at, contents.back()));
     windows.push_back({from.base() + at, bytes, to.base() + at});
-    std::copy_n(contents.back().begin() + kFirst * bytes, size_t{bytes} * kRows,
-                expected.begin() + static_cast<ptrdiff_t>(at + kFirst * bytes));
+    const auto before = static_cast<ptrdiff_t>(size_t{bytes} * kFirst);
+    std::copy_n(contents.back().begin() + before, size_t{bytes} * kRows,
+                expected.begin() + static_cast<ptrdiff_t>(at) + before);
     at += (contents.back().size() + 15) / 16 * 16;
   }
   windows.push_back({from.base(), 16});  // Not copied.
-  contents.emplace_back(contents.front().begin(), contents.front().begin() + kAll * 16);
+  contents.emplace_back(contents.front().begin(), contents.front().begin() + ptrdiff_t{kAll} * 16);
   std::vector<uint32_t> all_bytes = row_bytes;
   all_bytes.push_back(16);
   const auto queue = *GpuQueue::open(*gpu);
