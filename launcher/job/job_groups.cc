@@ -9,7 +9,7 @@ namespace pdjob::launcher {
 namespace {
 
 // A heartbeat may have changed what a replacement waits for.
-constexpr Duration kLookAgain = std::chrono::milliseconds(500);
+constexpr Duration kConvergeAgain = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void Job::converge(Turn& turn) {
     }
   }
   if (state_ == JobState::kReady && !up_to_date(groups_, *this)) {
-    converge_due_ = turn.now + kLookAgain;
+    converge_due_ = turn.now + kConvergeAgain;
   }
 }
 
