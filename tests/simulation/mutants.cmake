@@ -115,7 +115,7 @@ mutant(rollout_forgets_its_pause rollout launcher/rollout/rollout.cc "      clos
 mutant(rollout_keeps_old_weights rollout launcher/job/job.cc "    begin_leaving(process, Fate::kChangeRole, turn);" "")
 mutant(router_blames_neighbours everyday router/router_member.cc "std::chrono::milliseconds(10);" "std::chrono::milliseconds(0);")
 mutant(static_members_keep_old by_hand router/members/static_members.cc "if (row.entry != entry) {" "if (!row.entry) {")
-mutant(static_members_leave_for_ever by_hand router/members/static_members.cc "emit(Left{row.given.address});" "row.next_poll = kNever;")
+mutant(static_members_leave_for_ever by_hand router/members/static_members.cc "turn.emit(Left{row.given.address});" "row.next_poll = kNever;")
 mutant(async_never_ends tenants router/async/async_requests.cc "running_ -= found->second.state == State::kRunning ? 1 : 0;" "")
 mutant(async_is_not_synced tenants common/sqlite/database.cc "PRAGMA synchronous = FULL;" "PRAGMA synchronous = OFF;")
 mutant(prefill_forgets_awaited everyday prefill/prefill_worker.cc "request->awaited && needed(*request) <= free" "false")
