@@ -56,7 +56,7 @@ bool Job::take(const GroupStep& step, Turn& turn) {
     return true;
   }
   Process* const process = find_mutable(step.process);
-  if (process == nullptr) {
+  if (process == nullptr || process->fate != Fate::kRestart) {
     return false;
   }
   if (step.kind == GroupStep::Kind::kRetire) {
