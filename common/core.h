@@ -1,5 +1,5 @@
-// The shape of a core: a state machine that takes one event at a time and answers with effects. It
-// has no clock, no files and no threads (ARCHITECTURE.md, "Core and shell").
+// The shape of a core: a state machine that takes one event at a time and answers with effects
+// (ARCHITECTURE.md, "Core and shell").
 //
 //   void step(const Event& event, Instant now, std::vector<Effect>& effects);
 //   Instant next_wakeup() const;  // When TimePassed is due; kNever: no timer is needed.

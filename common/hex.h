@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,6 +19,15 @@ inline void append_hex(std::string& out, uint64_t value, size_t digits = 16) {
   for (size_t at = out.size(); at > begin; value >>= 4) {
     out[--at] = "0123456789abcdef"[value & 0xf];
   }
+}
+
+// Two digits for each byte.
+inline std::string hex_of(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    append_hex(text, std::to_integer<uint64_t>(byte), 2);
+  }
+  return text;
 }
 
 inline std::optional<uint64_t> parse_hex(std::string_view text) {

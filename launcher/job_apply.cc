@@ -241,8 +241,9 @@ Result<std::string> JobApply::order(std::string_view file) {
 void JobApply::begin(Wish wish, JobChange::Kind kind) {
   config_ = std::move(wish.config);
   remember(*before_, true);
-  runner_.set_specs(specs_of(config_));
-  change_.emplace(kind, specs_of(config_).digest(net::Role::kRouter, ""));
+  const JobSpecs specs = specs_of(config_);
+  runner_.set_specs(specs);
+  change_.emplace(kind, specs.digest(net::Role::kRouter, ""));
   next_tell_ = {};
   // A size that the file does not change stays.
   Sizes sizes = new_sizes(*before_, config_);

@@ -40,13 +40,7 @@ class PlainSource final : public ByteSource {
     return got > 0 ? static_cast<size_t>(got) : end();
   }
 
-  std::string digest() override {
-    std::string text;
-    for (const std::byte byte : hash_.finish()) {
-      append_hex(text, std::to_integer<uint64_t>(byte), 2);
-    }
-    return text;
-  }
+  std::string digest() override { return hex_of(hash_.finish()); }
 
  private:
   Result<size_t> end() {

@@ -39,16 +39,11 @@ RootKey RootKey::of(std::string_view text) {
 }
 
 std::string RootKey::derive(std::string_view purpose, std::string_view name) const {
-  const Digest derived = Blake2b("pdjob job key 1", key_)
-                             .add(uint64_t{purpose.size()})
-                             .add(purpose)
-                             .add(name)
-                             .finish();
-  std::string text;
-  for (const std::byte byte : derived) {
-    append_hex(text, std::to_integer<uint64_t>(byte), 2);
-  }
-  return text;
+  return hex_of(Blake2b("pdjob job key 1", key_)
+                    .add(uint64_t{purpose.size()})
+                    .add(purpose)
+                    .add(name)
+                    .finish());
 }
 
 bool is_key(std::string_view text) {

@@ -12,11 +12,7 @@ std::string sha256_of(std::string_view text) {
   std::array<unsigned char, crypto_hash_sha256_BYTES> digest;
   crypto_hash_sha256(digest.data(), reinterpret_cast<const unsigned char*>(text.data()),
                      text.size());
-  std::string hex;
-  for (const unsigned char byte : digest) {
-    append_hex(hex, byte, 2);
-  }
-  return hex;
+  return hex_of(std::as_bytes(std::span(digest)));
 }
 
 }  // namespace pdjob

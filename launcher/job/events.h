@@ -64,7 +64,7 @@ struct StopAsked {
 struct ReplaceAsked {
   std::string name;
 };
-// What the job should have from now on: the same groups, with other sizes, or with workers that do
+// The job should have these from now on: the same groups, with other sizes, or with workers that do
 // something else.
 struct GroupsChanged {
   std::vector<JobGroup> groups;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "launcher/job/job.h"
 
@@ -60,8 +60,8 @@ bool partners(const JobGroup& one, const JobGroup& other) {
   return one.model == other.model && one.role != other.role;
 }
 
-std::vector<const Process*> surplus(const JobGroup& group, const Job& job, Instant now) {
-  std::vector<const Process*> members = members_of(group, job);
+std::vector<const Process*> surplus(const JobGroup& group, std::vector<const Process*> members,
+                                    Instant now) {
   if (members.size() <= group.wanted || waits_for_second(group, members, now)) {
     return {};
   }
@@ -77,16 +77,18 @@ std::vector<const Process*> surplus(const JobGroup& group, const Job& job, Insta
 
 // A group while its next steps are found.
 struct Standing {
+  std::vector<const Process*> members;
   int64_t lacks = 0;  // Workers.
   std::vector<const Process*> leaving;
   std::vector<const Process*> waiting;  // Of those that stay.
 };
 
 Standing standing_of(const JobGroup& group, const Job& job, Instant now) {
-  const std::vector<const Process*> members = members_of(group, job);
-  Standing standing{.lacks = int64_t{group.wanted} - static_cast<int64_t>(members.size()) +
-                             (gets_a_second(group, members, job) ? 1 : 0),
-                    .leaving = surplus(group, job, now)};
+  Standing standing{.members = members_of(group, job)};
+  const std::vector<const Process*>& members = standing.members;
+  standing.lacks = int64_t{group.wanted} - static_cast<int64_t>(members.size()) +
+                   (gets_a_second(group, members, job) ? 1 : 0);
+  standing.leaving = surplus(group, members, now);
   std::ranges::copy_if(members, std::back_inserter(standing.waiting), [&](const Process* one) {
     return waits(*one) && std::ranges::count(standing.leaving, one) == 0;
   });
@@ -124,9 +126,8 @@ void append_new(const JobGroup& group, int64_t lacks, std::set<std::string>& tak
   }
 }
 
-void append_replacement(const JobGroup& group, const Job& job, Instant now,
-                        std::vector<GroupStep>& steps) {
-  std::vector<const Process*> members = members_of(group, job);
+void append_replacement(const JobGroup& group, std::vector<const Process*> members, const Job& job,
+                        Instant now, std::vector<GroupStep>& steps) {
   const bool leaves = std::ranges::any_of(job.processes(), [&](const Process& process) {
     return process.role == group.role && process.model == group.model && process.fate == Fate::kEnd;
   });
@@ -202,7 +203,7 @@ std::vector<GroupStep> next_steps(const std::vector<JobGroup>& groups, const Job
   }
   for (size_t i = 0; i < groups.size(); ++i) {
     append_new(groups[i], standings[i].lacks, taken, steps);
-    append_replacement(groups[i], job, now, steps);
+    append_replacement(groups[i], std::move(standings[i].members), job, now, steps);
   }
   return steps;
 }

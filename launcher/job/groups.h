@@ -1,6 +1,5 @@
 // The groups of a job: how many workers each should have and what these should do; and the next
-// steps of the Job until it is so. What is good is not decided here: a person, a job file or the
-// autoscaler does.
+// steps of the Job until it is so. A person, a job file or the autoscaler decides what is good.
 //
 // A worker that one group can spare changes its role if the model's other group lacks one, or has
 // one that waits; otherwise it retires. The worker that leaves is the one that is missed least: one

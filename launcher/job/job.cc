@@ -51,7 +51,6 @@ Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string non
     : timing_(timing),
       places_(setting.record || !setting.nodes.empty()),
       groups_(setting.groups),
-      has_record_(setting.record.has_value()),
       weights_(setting.record ? setting.record->weights : setting.weights),
       placement_(setting.record ? setting.record->nodes : setting.nodes),
       supervision_(timing, std::move(nonce), numbers_before(setting)),
@@ -60,7 +59,7 @@ Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string non
                [this](const std::string& router, const std::string& process) {
                  return membership_.knows(router, process);
                }) {
-  if (has_record_) {
+  if (setting.record) {
     take(*setting.record);
     return;
   }

@@ -82,12 +82,10 @@ class Job {
   const std::list<Process>& processes() const { return processes_; }
   const Process* find(std::string_view name) const;
   const net::WeightSource& weights() const { return weights_; }
-  // What it should have, and becomes.
+  // The workers that it should have.
   const std::vector<JobGroup>& groups() const { return groups_; }
   // What another launcher needs to go on with this job.
   JobRecord record() const;
-  // An earlier launcher left it.
-  bool has_record() const { return has_record_; }
   // While nodes of an earlier launcher have not joined yet.
   bool adopting() const { return adopt_deadline_ != kNever; }
   // Says, for people, what a starting job still waits for; empty if it waits for nothing.
@@ -191,7 +189,6 @@ class Job {
   const JobTiming timing_;
   const bool places_;  // The nodes are known.
   std::vector<JobGroup> groups_;
-  const bool has_record_;
   net::WeightSource weights_;
   JobState state_ = JobState::kStarting;
   bool started_ = false;

@@ -312,11 +312,7 @@ std::string changes_text(const std::vector<SpecChange>& changes) {
 std::string spec_digest(const std::string& text) {
   constexpr size_t kBytes = 8;
   const Digest digest = Blake2b("pdjob spec").add(text).finish();
-  std::string hex;
-  for (const std::byte byte : std::span(digest).first(kBytes)) {
-    append_hex(hex, std::to_integer<uint64_t>(byte), 2);
-  }
-  return hex;
+  return hex_of(std::span(digest).first(kBytes));
 }
 
 }  // namespace pdjob::launcher

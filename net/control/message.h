@@ -63,7 +63,7 @@ struct WorkerEntry {
   uint64_t created = 0;        // Of its model: when it was loaded, in Unix seconds; 0: unknown.
   // Set by the launcher: its prefill workers compute on the same cores, so a hand-over gains none.
   bool shares_cores = false;
-  // What its KV and its tokens mean. Only workers with the same one exchange KV, and continue each
+  // The meaning of its KV and tokens. Only workers with the same one exchange KV, and continue each
   // other's streams.
   std::string fingerprint;
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;

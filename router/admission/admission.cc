@@ -91,7 +91,7 @@ void Admission::Bucket::give_back(uint64_t amount) {
   level_ = std::min(static_cast<double>(per_minute_), level_ + static_cast<double>(amount));
 }
 
-// What is used up stays so.
+// Requests and tokens that were used up stay so.
 void Admission::Bucket::set_rate(uint64_t per_minute) {
   const double used =
       per_minute_ == 0 ? 0 : std::max(0.0, static_cast<double>(per_minute_) - level_);

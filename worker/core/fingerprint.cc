@@ -37,11 +37,7 @@ std::string fingerprint_of(const engine::ModelFacts& facts, Weights weights) {
     sum.add(uint64_t{name.size()}).add(name).add(uint64_t{value.size()}).add(value);
   }
   const Digest digest = sum.finish();
-  std::string hex;
-  for (const std::byte byte : std::span(digest).first(kBytes)) {
-    append_hex(hex, std::to_integer<uint64_t>(byte), 2);
-  }
-  return hex;
+  return hex_of(std::span(digest).first(kBytes));
 }
 
 }  // namespace pdjob::worker

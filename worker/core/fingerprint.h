@@ -1,4 +1,4 @@
-// What the KV and the tokens of an engine mean. Pure.
+// The fingerprint of an engine: the meaning of its KV and tokens. Pure.
 #pragma once
 
 #include <string>

@@ -151,7 +151,7 @@ class ChangedGroup : public ::testing::Test {
     all[1].spec = "new";
     return all;
   }
-  // Whoever serves has served for long.
+  // Those that serve have then served for long.
   std::string pass() {
     living.now += std::chrono::seconds(3);
     living.beat_all();
