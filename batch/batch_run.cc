@@ -119,7 +119,7 @@ void BatchRun::rows_read(Result<std::vector<InputRow>> rows, size_t asked) {
 
 // ---- Asking
 
-RowReader::Place BatchRun::place_of(const InputRow& row) const {
+RowReader::Position BatchRun::place_of(const InputRow& row) const {
   const InputFile& file = files_[row.file];
   return {
       .format = static_cast<RowFormat>(file.format), .number = row.id.value, .header = file.header};

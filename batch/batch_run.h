@@ -82,7 +82,7 @@ class BatchRun {
 
   void rows_read(Result<std::vector<InputRow>> rows, size_t asked);
   void attempt_ended(AttemptId attempt, RowResult result);
-  RowReader::Place place_of(const InputRow& row) const;
+  RowReader::Position place_of(const InputRow& row) const;
   std::string place_text(const InputRow& row) const;
   // Ends an attempt that was not sent.
   void refuse(AttemptId attempt, const InputRow& row, const RowError& error);

@@ -102,7 +102,7 @@ JobApply::JobApply(net::Loop& loop, JobRunner& runner, JobScaling& scaling, JobR
       run_(run),
       options_(std::move(options)),
       config_(config) {
-  const Ledger& ledger = run_.ledger();
+  const JobLedger& ledger = run_.ledger();
   if (!run_.adopts() || !ledger.applies) {
     return;
   }
@@ -256,7 +256,7 @@ void JobApply::begin(Wish wish, JobChange::Kind kind) {
 
 // The next launcher finds both files.
 void JobApply::remember(const JobConfig& earlier, bool applies) {
-  Ledger& ledger = run_.ledger();
+  JobLedger& ledger = run_.ledger();
   ledger.config_source = std::filesystem::absolute(config_.source);
   ledger.config_text = config_.text;
   ledger.specs = specs_of(config_);

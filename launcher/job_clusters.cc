@@ -223,7 +223,7 @@ Result<std::unique_ptr<Cluster>> open_local_agents(net::EventLoop& loop, const J
 }
 
 // Where nobody is left who knows the ports of an earlier launcher, others may have taken them.
-void forget_unknown_ports(const JobFolder& folder, Ledger& ledger) {
+void forget_unknown_ports(const JobFolder& folder, JobLedger& ledger) {
   if (!LocalAgent::runs(folder.path())) {
     ledger.agent_port = 0;
     ledger.control_port = has_remote_nodes(ledger) ? ledger.control_port : 0;
@@ -231,7 +231,7 @@ void forget_unknown_ports(const JobFolder& folder, Ledger& ledger) {
 }
 
 // The agent that starts holds the port. The launcher listens there later.
-Result<net::Fd> choose_control_port(const JobConfig& config, Ledger& ledger) {
+Result<net::Fd> choose_control_port(const JobConfig& config, JobLedger& ledger) {
   PDJOB_TRY(net::Fd held, hold_port({config.launcher.control_host, ledger.control_port}));
   ledger.control_port = net::local_port(held.get());
   return held;
@@ -241,7 +241,7 @@ Result<std::unique_ptr<LocalAgent>> start_local_agent(net::EventLoop& loop, cons
                                                       const Node& here, JobFolder& folder,
                                                       const JobRun& run) {
   PDJOB_TRY(net::Fd log, folder.logs().open("agent"));
-  const Ledger& ledger = run.ledger();
+  const JobLedger& ledger = run.ledger();
   return LocalAgent::open(loop,
                           {.folder = folder.path(),
                            .endpoint = "127.0.0.1:" + std::to_string(ledger.agent_port),
@@ -393,7 +393,7 @@ Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& 
   return with_here(cluster.nodes());
 }
 
-bool has_remote_nodes(const Ledger& ledger) {
+bool has_remote_nodes(const JobLedger& ledger) {
   return std::ranges::any_of(ledger.job.nodes,
                              [](const Node& node) { return node.name != LocalCluster::kNodeName; });
 }

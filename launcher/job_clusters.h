@@ -59,7 +59,7 @@ Result<std::vector<Node>> nodes_for_plan(net::EventLoop& loop, const JobConfig& 
                                          const NodeWaiting& waiting);
 
 // Some of the job's processes may run on other machines.
-bool has_remote_nodes(const Ledger& ledger);
+bool has_remote_nodes(const JobLedger& ledger);
 
 // What is short, one sentence per cluster; empty: nothing.
 std::string missing_nodes(const std::vector<ClusterConfig>& clusters,

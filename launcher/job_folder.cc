@@ -274,13 +274,13 @@ void JobFolder::forget_run(uint64_t launcher) const {
   }
 }
 
-Status JobFolder::save(const Ledger& ledger) const {
+Status JobFolder::save(const JobLedger& ledger) const {
   PDJOB_TRY(const Fence fence, Fence::pass(path_, ledger.launcher, getpid()));
   PDJOB_TRY_STATUS(write_ledger(path_, encode(ledger)));
   return fsync(lock_.get()) == 0 ? ok() : Status(system_error("cannot write " + path_));
 }
 
-Result<Ledger> JobFolder::ledger(const std::string& state_dir, const std::string& job) {
+Result<JobLedger> JobFolder::ledger(const std::string& state_dir, const std::string& job) {
   const auto folder = open_ours(state_dir + "/" + job);
   if (!folder && folder.error().code != ErrorCode::kNotFound) {
     return folder.error();

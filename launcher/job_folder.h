@@ -56,7 +56,7 @@ class JobFolder {
   LogFolder& logs() { return logs_; }
   const std::string& path() const { return path_; }
   // It is on disk when this returns. kCancelled: as for renew_lease().
-  Status save(const Ledger& ledger) const;
+  Status save(const JobLedger& ledger) const;
   // Removes ledger and lease, if they are still this launcher's: the run has ended.
   void forget_run(uint64_t launcher) const;
   // The highest number that any launcher of this folder has had.
@@ -75,7 +75,7 @@ class JobFolder {
   // launcher.
   static std::vector<std::string> running(const std::string& state_dir);
   // What a launcher left that ended too early. kNotFound: nothing. kCorrupt: it cannot be read.
-  static Result<Ledger> ledger(const std::string& state_dir, const std::string& job);
+  static Result<JobLedger> ledger(const std::string& state_dir, const std::string& job);
   // The process that holds the lease. kNotFound: there is none, or it was renewed since
   // kLauncherLease.
   static Result<int64_t> silent_launcher(const std::string& state_dir, const std::string& job,

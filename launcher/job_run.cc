@@ -29,7 +29,7 @@ std::string new_nonce() {
   return text;
 }
 
-Ledger new_ledger(const JobConfig& config) {
+JobLedger new_ledger(const JobConfig& config) {
   return {.build = build_version(),
           .root = RootKey::make().derive("root"),
           .nonce = new_nonce(),
@@ -42,7 +42,7 @@ Ledger new_ledger(const JobConfig& config) {
 
 }  // namespace
 
-std::string JobRun::objection(const Ledger& ledger, const JobConfig& config) {
+std::string JobRun::objection(const JobLedger& ledger, const JobConfig& config) {
   if (ledger.build != build_version()) {
     return "it was started by pdjob " + ledger.build + ", and this is " + build_version();
   }
@@ -73,7 +73,7 @@ Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& f
   if (!goes_on) {
     LocalAgent::end(folder.path(), kLastOneEnds);  // It may be about to end.
   }
-  Ledger ledger = goes_on ? *std::move(found) : new_ledger(config);
+  JobLedger ledger = goes_on ? *std::move(found) : new_ledger(config);
   ledger.launcher = std::max(ledger.launcher, folder.last_launcher()) + 1;
   change_clock(ledger, Duration(unix_nanoseconds()) - loop.now().time_since_epoch(), loop.now());
   if (lasts) {

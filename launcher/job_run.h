@@ -32,7 +32,7 @@ class JobRun {
                                                Terminal& terminal, const JobConfig& config,
                                                Stopped stopped);
   // Why this pdjob cannot go on with that run of the job; empty: it can.
-  static std::string objection(const Ledger& ledger, const JobConfig& config);
+  static std::string objection(const JobLedger& ledger, const JobConfig& config);
   ~JobRun();  // The run has ended. Not called by leave_all().
   JobRun(const JobRun&) = delete;
   JobRun& operator=(const JobRun&) = delete;
@@ -43,15 +43,15 @@ class JobRun {
   // As in Welcome (agents/agent_message.h).
   std::string owner() const { return lasts_ ? ledger_.root_key().derive("owner") : ""; }
 
-  const Ledger& ledger() const { return ledger_; }
+  const JobLedger& ledger() const { return ledger_; }
   // To change it. Call save() or note() then.
-  Ledger& ledger() { return ledger_; }
+  JobLedger& ledger() { return ledger_; }
   void save();
   // Takes a step of the job, before its effects are carried out.
   void note(const Job& job, const Event& event, const std::vector<Effect>& effects);
 
  private:
-  JobRun(net::EventLoop& loop, JobFolder& folder, Terminal& terminal, Ledger ledger, bool lasts)
+  JobRun(net::EventLoop& loop, JobFolder& folder, Terminal& terminal, JobLedger ledger, bool lasts)
       : loop_(loop),
         folder_(folder),
         terminal_(terminal),
@@ -67,7 +67,7 @@ class JobRun {
   net::EventLoop& loop_;
   JobFolder& folder_;
   Terminal& terminal_;
-  Ledger ledger_;
+  JobLedger ledger_;
   const bool lasts_;
   const bool adopts_;
   std::string saved_;         // Its bytes on disk.

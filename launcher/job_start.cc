@@ -62,7 +62,7 @@ std::vector<JobGroup> groups_of(const JobConfig& config, const LaunchPlan& plan)
 
 JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan, const JobRun& run,
                                 const std::string& control_key) {
-  const Ledger& ledger = run.ledger();
+  const JobLedger& ledger = run.ledger();
   const JobSpecs specs = specs_of(config);
   JobRunnerOptions options{.job = config.name,
                            .processes = processes_of(plan, specs),

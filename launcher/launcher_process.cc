@@ -232,7 +232,7 @@ class LauncherProcess final : JobRunner::Observer {
 
   // Processes that are there already reach it where the earlier launcher was.
   Status open_control() {
-    Ledger& ledger = run_.ledger();
+    JobLedger& ledger = run_.ledger();
     const net::ControlServer::Options options{
         .host = config_.launcher.control_host,
         .port = ledger.control_port,

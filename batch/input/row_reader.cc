@@ -74,7 +74,7 @@ std::optional<RowRequest> checked(RowRequest request, RowError& error) {
 
 }  // namespace
 
-RowReader::Glance RowReader::glance(std::string& text, const Place& place) const {
+RowReader::Glance RowReader::glance(std::string& text, const Position& place) const {
   RowError ignored;
   if (place.format != RowFormat::kOpenAi) {
     const auto filled = filled_request(text, place, ignored);
@@ -88,7 +88,7 @@ RowReader::Glance RowReader::glance(std::string& text, const Place& place) const
              : Glance{};
 }
 
-std::optional<RowRequest> RowReader::request(std::string& text, const Place& place,
+std::optional<RowRequest> RowReader::request(std::string& text, const Position& place,
                                              RowError& error) const {
   if (!openai::is_valid_utf8(text)) {
     return wrong(error, "invalid_utf8", "it is not valid UTF-8");
@@ -130,7 +130,7 @@ namespace {
 using Columns = std::vector<BodyTemplate::Column>;
 
 // `names` and `members` keep what the columns refer to.
-Result<Columns> csv_columns(std::string_view text, const RowReader::Place& place,
+Result<Columns> csv_columns(std::string_view text, const RowReader::Position& place,
                             std::vector<std::string>& names) {
   PDJOB_TRY(names, split_csv(place.header, delimiter_of(place.format)));
   PDJOB_TRY(std::vector<std::string> values, split_csv(text, delimiter_of(place.format)));
@@ -157,7 +157,7 @@ Result<Columns> json_columns(const std::string& text, std::vector<openai::JsonMe
 
 }  // namespace
 
-std::optional<RowRequest> RowReader::filled_request(std::string& text, const Place& place,
+std::optional<RowRequest> RowReader::filled_request(std::string& text, const Position& place,
                                                     RowError& error) const {
   std::vector<std::string> names;
   std::vector<openai::JsonMember> members;

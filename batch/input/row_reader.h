@@ -35,7 +35,7 @@ class RowReader {
  public:
   explicit RowReader(RowRules rules) : rules_(std::move(rules)) {}
 
-  struct Place {
+  struct Position {
     RowFormat format = RowFormat::kOpenAi;
     uint64_t number = 0;      // Of the row, from 1.
     std::string_view header;  // CSV, TSV: the first record.
@@ -45,13 +45,14 @@ class RowReader {
     std::optional<std::string> custom_id;  // Empty: the row has none, or is wrong.
     uint32_t weight = 0;                   // The predicted length of its answer, in tokens.
   };
-  Glance glance(std::string& text, const Place& place) const;
+  Glance glance(std::string& text, const Position& place) const;
   // The request, or a RowError in `error`.
-  std::optional<RowRequest> request(std::string& text, const Place& place, RowError& error) const;
+  std::optional<RowRequest> request(std::string& text, const Position& place,
+                                    RowError& error) const;
 
  private:
   std::optional<RowRequest> openai_request(std::string& text, RowError& error) const;
-  std::optional<RowRequest> filled_request(std::string& text, const Place& place,
+  std::optional<RowRequest> filled_request(std::string& text, const Position& place,
                                            RowError& error) const;
 
   RowRules rules_;

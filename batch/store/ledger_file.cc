@@ -318,7 +318,7 @@ Result<uint64_t> LedgerFile::forget_failed() {
 }
 
 Status LedgerFile::records(RecordKind kind, Order order,
-                           const std::function<Status(const Place&)>& found) {
+                           const std::function<Status(const Extent&)>& found) {
   Statement statement = database_->prepare(
       order == Order::kInput ? "SELECT part, offset, length FROM answers WHERE kind = ? ORDER BY id"
                              : "SELECT part, offset, length FROM answers WHERE kind = ? "

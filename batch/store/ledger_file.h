@@ -42,7 +42,7 @@ struct InputRow {
   Blame blame;
 };
 
-struct Place {
+struct Extent {
   uint32_t part = 0;
   uint64_t offset = 0;
   uint64_t length = 0;
@@ -60,7 +60,7 @@ struct RowStats {
 struct EndedRow {
   RowId id;
   RecordKind kind = RecordKind::kOutput;
-  Place place;
+  Extent place;
   RowStats stats;
 };
 
@@ -117,7 +117,7 @@ class LedgerFile {
 
   // Calls `found` for the record of each row of the kind.
   enum class Order { kInput, kCompleted };
-  Status records(RecordKind kind, Order order, const std::function<Status(const Place&)>& found);
+  Status records(RecordKind kind, Order order, const std::function<Status(const Extent&)>& found);
 
   Database& database() { return *database_; }
 

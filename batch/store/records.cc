@@ -64,7 +64,7 @@ Status Records::write(const std::vector<Record>& records) {
   for (const Record& record : records) {
     const Part& part = parts_[static_cast<size_t>(record.kind)];
     std::string& more = bytes[static_cast<size_t>(record.kind)];
-    const Place place{
+    const Extent place{
         .part = part.number, .offset = part.bytes + more.size(), .length = record.line.size() + 1};
     more.append(record.line).push_back('\n');
     ended.push_back({.id = record.id, .kind = record.kind, .place = place, .stats = record.stats});
@@ -102,7 +102,7 @@ Status Records::merge_kind(RecordKind kind, LedgerFile::Order order) {
   const std::string target = folder_ + "/" + name_of(kind) + ".jsonl";
   const std::string fresh = target + ".new";
   PDJOB_TRY(const auto out, disk_.open(fresh, 0));
-  Place run;  // Records that follow each other are copied as one.
+  Extent run;  // Records that follow each other are copied as one.
   const auto copy_run = [&]() -> Status {
     const bool open = run.part == parts_[static_cast<size_t>(kind)].number;
     return run.length == 0
@@ -110,7 +110,7 @@ Status Records::merge_kind(RecordKind kind, LedgerFile::Order order) {
                : disk_.copy(part_path(kind, run.part, open ? PartState::kOpen : PartState::kClosed),
                             run.offset, run.length, *out);
   };
-  const Status copied = ledger_.records(kind, order, [&](const Place& place) -> Status {
+  const Status copied = ledger_.records(kind, order, [&](const Extent& place) -> Status {
     if (place.part == run.part && place.offset == run.offset + run.length) {
       run.length += place.length;
       return ok();

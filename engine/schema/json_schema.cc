@@ -44,7 +44,7 @@ class SchemaReader {
       : root_(root), demand_(demand), notes_(demand.exact) {}
 
   Result<ReadSchema> run() {
-    const Place top{.path = "$", .owner = 0, .head = true};
+    const Location top{.path = "$", .owner = 0, .head = true};
     PDJOB_TRY(value whole, demand_.object ? object_at_root(top) : schema(root_, top));
     object definitions;
     for (size_t index = 0; index < references_.targets().size(); ++index) {
@@ -68,23 +68,23 @@ class SchemaReader {
  private:
   // The place of a schema. `owner`: 0 for the root, n for target n - 1 of a $ref. `head`: the
   // schema applies to the same value as its owner.
-  struct Place {
+  struct Location {
     std::string path;
     size_t owner = 0;
     bool head = false;
 
-    Place below(const std::string& step) const { return {path + step, owner, false}; }
-    Place beside(const std::string& step) const { return {path + step, owner, head}; }
+    Location below(const std::string& step) const { return {path + step, owner, false}; }
+    Location beside(const std::string& step) const { return {path + step, owner, head}; }
   };
 
-  Result<value> object_at_root(const Place& top) {
+  Result<value> object_at_root(const Location& top) {
     object only;
     only["type"] = text("object");
     return merged({value(only), root_}, top);
   }
 
   // Each of these returns the schema in fewer words, or nothing().
-  Result<value> schema(const value& in, const Place& place) {
+  Result<value> schema(const value& in, const Location& place) {
     if (++schemas_ > limits::kSchemaNodesMax) {
       return refused_schema(
           place.path,
@@ -102,7 +102,7 @@ class SchemaReader {
     return form(in.get<object>(), place);
   }
 
-  Result<value> form(const object& in, const Place& place) {
+  Result<value> form(const object& in, const Location& place) {
     if (says(in, "nullable", true)) {
       return nullable(in, place);
     }
@@ -130,7 +130,7 @@ class SchemaReader {
     return typed(in, place);
   }
 
-  Status note_logic(const object& in, const Place& place) {
+  Status note_logic(const object& in, const Location& place) {
     for (const std::string word : {"not", "if", "$dynamicRef", "$recursiveRef"}) {
       if (member(in, word) != nullptr) {
         PDJOB_TRY_STATUS(notes_.not_held(place.path, word, word + " is not supported"));
@@ -140,7 +140,7 @@ class SchemaReader {
   }
 
   // OpenAPI's word for "or null".
-  Result<value> nullable(const object& in, const Place& place) {
+  Result<value> nullable(const object& in, const Location& place) {
     object rest = in;
     rest.erase("nullable");
     object null;
@@ -149,7 +149,7 @@ class SchemaReader {
     return is_nothing(read) ? value(null) : any_of({read, value(null)});
   }
 
-  Result<value> follow(const value& reference, const Place& place) {
+  Result<value> follow(const value& reference, const Location& place) {
     const std::string why =
         reference.is<std::string>() ? references_.obstacle(reference.get<std::string>()) : "";
     if (!why.empty()) {
@@ -168,7 +168,7 @@ class SchemaReader {
     return value(out);
   }
 
-  Result<value> merged(const array& all, const Place& place) {
+  Result<value> merged(const array& all, const Location& place) {
     PDJOB_TRY(value one, merger_.merge(all, place.path));
     return schema(keep(std::move(one)), place);
   }
@@ -194,7 +194,7 @@ class SchemaReader {
 
   // What stands beside anyOf or oneOf applies to each option.
   Result<value> spread(const std::string& word, const value& list, const object& in,
-                       const Place& place) {
+                       const Location& place) {
     if (!list.is<array>()) {
       return refused_schema(place.path, word + " must be a list of schemas");
     }
@@ -208,7 +208,7 @@ class SchemaReader {
     return options(word, keep(value(both)), place);
   }
 
-  Result<value> options(const std::string& word, const value& given, const Place& place) {
+  Result<value> options(const std::string& word, const value& given, const Location& place) {
     if (!given.is<array>() || given.get<array>().empty()) {
       return refused_schema(place.path, word + " must be a list of schemas");
     }
@@ -231,7 +231,7 @@ class SchemaReader {
     return out.empty() ? nothing() : any_of(out);
   }
 
-  static Result<std::vector<std::string>> types_of(const value& given, const Place& place) {
+  static Result<std::vector<std::string>> types_of(const value& given, const Location& place) {
     static const std::set<std::string> known = {"string", "integer", "number", "array",
                                                 "object", "boolean", "null"};
     std::vector<std::string> types;
@@ -251,7 +251,7 @@ class SchemaReader {
     return types;
   }
 
-  Result<value> values(const object& in, const Place& place) {
+  Result<value> values(const object& in, const Location& place) {
     const auto* list = member(in, "enum");
     const auto* only = member(in, "const");
     if (list != nullptr && !list->is<array>()) {
@@ -297,7 +297,7 @@ class SchemaReader {
     return value(out);
   }
 
-  Result<value> typed(const object& in, const Place& place) {
+  Result<value> typed(const object& in, const Location& place) {
     std::vector<std::string> types;
     if (const auto* type = member(in, "type")) {
       PDJOB_TRY(types, types_of(*type, place));
@@ -332,7 +332,7 @@ class SchemaReader {
     return types;
   }
 
-  Result<value> of_type(const std::string& type, const object& in, const Place& place) {
+  Result<value> of_type(const std::string& type, const object& in, const Location& place) {
     object out;
     out["type"] = text(type);
     bool none = false;
@@ -350,7 +350,7 @@ class SchemaReader {
     return none ? nothing() : value(out);
   }
 
-  SchemaContext context(const Place& place) {
+  SchemaContext context(const Location& place) {
     return {.path = place.path,
             .below =
                 [this, place](const value& schema_below, const std::string& step) {

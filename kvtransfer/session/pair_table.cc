@@ -33,7 +33,7 @@ void PairTable::link_made(LinkId link, const Key& key, uint64_t epoch, Instant n
   if (rows_.size() >= 2 * limits::kLinksMax && !rows_.contains(key)) {
     return;  // Links are bounded; only rows of lost links can reach this number.
   }
-  Row& row = rows_[key];
+  Entry& row = rows_[key];
   row.stats.peer = key.peer;
   row.stats.transport = key.transport;
   row.stats.direction = key.direction;
@@ -44,7 +44,7 @@ void PairTable::link_made(LinkId link, const Key& key, uint64_t epoch, Instant n
 }
 
 void PairTable::link_opened(LinkId link, Privacy privacy) {
-  if (Row* row = find(link)) {
+  if (Entry* row = find(link)) {
     row->links.at(link) = true;
     ++row->stats.links_opened;
     row->stats.encrypted = privacy == Privacy::kEncrypted;
@@ -52,7 +52,7 @@ void PairTable::link_opened(LinkId link, Privacy privacy) {
 }
 
 void PairTable::link_lost(LinkId link, Instant now) {
-  if (Row* row = find(link)) {
+  if (Entry* row = find(link)) {
     row->links.erase(link);
     row->lost = row->links.empty() ? now : kNever;
   }
@@ -60,7 +60,7 @@ void PairTable::link_lost(LinkId link, Instant now) {
 }
 
 void PairTable::done(LinkId link, uint64_t bytes, Duration busy) {
-  if (Row* row = find(link)) {
+  if (Entry* row = find(link)) {
     ++row->stats.transfers;
     row->stats.bytes += bytes;
     row->stats.busy += busy;
@@ -68,7 +68,7 @@ void PairTable::done(LinkId link, uint64_t bytes, Duration busy) {
 }
 
 bool PairTable::failed(LinkId link, FailureCause cause, Instant now) {
-  Row* row = find(link);
+  Entry* row = find(link);
   if (row == nullptr) {
     return false;
   }
@@ -84,7 +84,7 @@ bool PairTable::failed(LinkId link, FailureCause cause, Instant now) {
 }
 
 void PairTable::stalled(LinkId link, StallCause cause) {
-  if (Row* row = find(link)) {
+  if (Entry* row = find(link)) {
     ++row->stats.stalls[static_cast<size_t>(cause)];
   }
 }
@@ -105,13 +105,13 @@ std::vector<PairStats> PairTable::rows(Instant now, std::vector<std::vector<Link
   return all;
 }
 
-PairTable::Row* PairTable::find(LinkId link) {
+PairTable::Entry* PairTable::find(LinkId link) {
   const auto key = keys_.find(link);
   const auto row = key == keys_.end() ? rows_.end() : rows_.find(key->second);
   return row == rows_.end() ? nullptr : &row->second;
 }
 
-bool PairTable::is_suspect(const Row& row, Instant now) {
+bool PairTable::is_suspect(const Entry& row, Instant now) {
   return row.digest_errors.size() == kSuspectErrors &&
          now - row.digest_errors.front() <= kSuspectWindow;
 }

@@ -45,7 +45,7 @@ class PairTable {
   std::vector<PairStats> rows(Instant now, std::vector<std::vector<LinkId>>& links);
 
  private:
-  struct Row {
+  struct Entry {
     PairStats stats;
     // Links that are not lost; with tcp, one per stream. The value: is it open?
     std::map<LinkId, bool> links;
@@ -53,11 +53,11 @@ class PairTable {
     std::deque<Instant> digest_errors;  // The latest, at most kSuspectErrors.
   };
 
-  Row* find(LinkId link);
-  static bool is_suspect(const Row& row, Instant now);
+  Entry* find(LinkId link);
+  static bool is_suspect(const Entry& row, Instant now);
   void forget(Instant now);
 
-  std::map<Key, Row> rows_;
+  std::map<Key, Entry> rows_;
   std::map<LinkId, Key> keys_;  // Links that are not lost.
 };
 

@@ -16,7 +16,7 @@ void Waits::begin(TransferId id, const EndpointAddress& peer, Instant until) {
   if (waits_.size() >= limits::kTransfersMax || waits_.contains(id)) {
     return;
   }
-  Row& row = *waits_.emplace(id, Awaited{.peer = peer, .until = until, .link = {}}).first;
+  Entry& row = *waits_.emplace(id, Awaited{.peer = peer, .until = until, .link = {}}).first;
   ++context_.counters.waits_alive;
   look_for_link(row);
 }
@@ -33,7 +33,7 @@ void Waits::cancel(TransferId id) {
 }
 
 void Waits::on_link_ready(Link& link) {
-  for (const Row& row : waits_) {
+  for (const Entry& row : waits_) {
     if (row.second.link == link.id()) {
       say(row);
     }
@@ -41,7 +41,7 @@ void Waits::on_link_ready(Link& link) {
 }
 
 void Waits::on_link_lost(LinkId id) {
-  for (Row& row : waits_) {
+  for (Entry& row : waits_) {
     if (row.second.link == id) {
       row.second.link = {};
       retry_later();
@@ -51,10 +51,10 @@ void Waits::on_link_lost(LinkId id) {
 
 uint64_t Waits::count(LinkId link) const {
   return static_cast<uint64_t>(
-      std::ranges::count_if(waits_, [link](const Row& row) { return row.second.link == link; }));
+      std::ranges::count_if(waits_, [link](const Entry& row) { return row.second.link == link; }));
 }
 
-void Waits::say(const Row& row) {
+void Waits::say(const Entry& row) {
   if (Link* link = links_.find_ready(row.second.link)) {
     const Duration left = std::clamp<Duration>(row.second.until - context_.timers.exact_now(),
                                                Duration(0), limits::kTransferWaitMax);
@@ -64,7 +64,7 @@ void Waits::say(const Row& row) {
   }
 }
 
-void Waits::look_for_link(Row& row) {
+void Waits::look_for_link(Entry& row) {
   if (const Result<LinkId> link = links_.link_for_wait(row.second.peer)) {
     row.second.link = *link;
     say(row);
@@ -86,8 +86,8 @@ void Waits::retry_later() {
 void Waits::retry() {
   const Instant now = context_.timers.exact_now();
   context_.counters.waits_alive -=
-      std::erase_if(waits_, [now](const Row& row) { return row.second.until <= now; });
-  for (Row& row : waits_) {
+      std::erase_if(waits_, [now](const Entry& row) { return row.second.until <= now; });
+  for (Entry& row : waits_) {
     if (row.second.link == LinkId{}) {
       look_for_link(row);
     }

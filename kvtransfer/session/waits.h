@@ -47,10 +47,10 @@ class Waits {
     Instant until;
     LinkId link;  // Empty: lost, or not made.
   };
-  using Row = std::map<TransferId, Awaited>::value_type;
+  using Entry = std::map<TransferId, Awaited>::value_type;
 
-  void say(const Row& row);
-  void look_for_link(Row& row);
+  void say(const Entry& row);
+  void look_for_link(Entry& row);
   void retry_later();
   void retry();
 

@@ -95,7 +95,7 @@ Status stop_patiently(const std::string& state_dir, const std::string& job, Stop
 }
 
 // The job as it was started. Its launcher is gone.
-Result<JobConfig> config_of(const Ledger& ledger, const std::string& state_dir,
+Result<JobConfig> config_of(const JobLedger& ledger, const std::string& state_dir,
                             const Places& places) {
   Places without_files = places;  // Its processes run already.
   without_files.models_here = false;

@@ -146,7 +146,7 @@ void Job::remove(Process& process, Turn& turn) {
   std::erase(leaving_, &process);
   give_back_place(process);
   not_ready_.erase(&process);
-  const Row row = by_name_.at(process.name);
+  const Position row = by_name_.at(process.name);
   by_name_.erase(process.name);  // Its key is the name inside the process.
   processes_.erase(row);
 }
@@ -260,7 +260,8 @@ void Job::on(const Started&, Turn& turn) {
 bool Job::find_place(Process& process, Instant now) {
   if (places_ && process.place.node.empty() && !adopting()) {
     const TrustLevels levels = trust_.levels(now);
-    process.place = placement_.take(process.demand, {.levels = &levels}).value_or(Choice{}).place;
+    process.place =
+        placement_.take(process.demand, {.levels = &levels}).value_or(ChosenPlace{}).place;
   }
   return !places_ || (!process.place.node.empty() && !absent_.contains(process.place.node));
 }

@@ -104,7 +104,7 @@ class Job {
   const Placement* placement() const { return places_ ? &placement_ : nullptr; }
 
  private:
-  using Row = std::list<Process>::iterator;
+  using Position = std::list<Process>::iterator;
 
   void on(const Started& event, Turn& turn);
   void on(const Spawned& event, Turn& turn);
@@ -193,7 +193,7 @@ class Job {
   JobState state_ = JobState::kStarting;
   bool started_ = false;
   std::list<Process> processes_;
-  std::unordered_map<std::string_view, Row> by_name_;  // Names of the processes themselves.
+  std::unordered_map<std::string_view, Position> by_name_;  // Names of the processes themselves.
   std::unordered_map<uint64_t, Process*> by_incarnation_;
   Placement placement_;
   NodeTrust trust_;

@@ -20,7 +20,7 @@ MembershipLog::Known MembershipLog::known_of(const Process& process) {
 }
 
 // The process is a worker that is to run, or it is not.
-void MembershipLog::note_stays(Row& row, bool stays) {
+void MembershipLog::note_stays(Listed& row, bool stays) {
   const bool asleep = staying_ == 0;
   staying_ -= row.stays ? 1 : 0;
   staying_ += stays ? 1 : 0;
@@ -31,9 +31,9 @@ void MembershipLog::note_stays(Row& row, bool stays) {
 void MembershipLog::update(const Process& process) {
   const auto [found, is_new] = by_name_.try_emplace(process.name);
   if (is_new) {
-    found->second = rows_.insert(rows_.begin(), Row{.name = process.name});  // Never changed.
+    found->second = rows_.insert(rows_.begin(), Listed{.name = process.name});  // Never changed.
   }
-  Row& row = *found->second;
+  Listed& row = *found->second;
   row.router = process.is_router();
   row.forgotten = false;
   note_stays(row, process.is_worker() && process.fate != Fate::kEnd);

@@ -51,7 +51,7 @@ class MembershipLog {
     net::LossCause loss = net::LossCause::kUnknown;
     friend bool operator==(const Known&, const Known&) = default;
   };
-  struct Row {
+  struct Listed {
     std::string name;
     bool router = false;
     bool stays = false;  // A worker that is to run.
@@ -69,7 +69,7 @@ class MembershipLog {
   };
 
   static Known known_of(const Process& process);
-  void note_stays(Row& row, bool stays);
+  void note_stays(Listed& row, bool stays);
   net::Membership since(uint64_t version) const;
   void send(const std::string& router, Listener& listener, uint64_t since, Turn& turn);
   void drop_forgotten();
@@ -77,9 +77,9 @@ class MembershipLog {
   const Duration retry_;
   uint64_t version_;
   bool changed_ = false;
-  size_t staying_ = 0;   // Rows with `stays`. 0 of a job that scaled to zero.
-  std::list<Row> rows_;  // Those that changed last are at the end.
-  std::unordered_map<std::string, std::list<Row>::iterator> by_name_;
+  size_t staying_ = 0;      // Rows with `stays`. 0 of a job that scaled to zero.
+  std::list<Listed> rows_;  // Those that changed last are at the end.
+  std::unordered_map<std::string, std::list<Listed>::iterator> by_name_;
   std::map<std::string, Listener> listeners_;  // Routers that serve, by name.
 };
 

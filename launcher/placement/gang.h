@@ -33,7 +33,7 @@ struct Group {
 };
 
 // By group. A group with fewer choices than workers lacks places for the last ones.
-using GangPlaces = std::vector<std::vector<Choice>>;
+using GangPlaces = std::vector<std::vector<ChosenPlace>>;
 
 // Takes the places of all groups. kUnavailable: they do not fit, and `placement` is as before; the
 // message says what is short by how much, and which node comes nearest.

@@ -22,14 +22,14 @@ NodeTrust::NodeTrust(const std::vector<NodeFaults>& record) {
   }
 }
 
-double NodeTrust::faults(const Row& row, Instant now) {
+double NodeTrust::faults(const Known& row, Instant now) {
   const std::chrono::duration<double> passed = now - row.at;
   return row.faults * std::exp2(-passed / std::chrono::duration<double>(kHalfLife));
 }
 
 void NodeTrust::blame(const std::string& node, double weight, Instant now) {
   std::erase_if(rows_, [now](const auto& each) { return faults(each.second, now) < kForgotten; });
-  Row& row = rows_[node];
+  Known& row = rows_[node];
   const bool same = row.incident > 0 && now - row.incident_began <= kOneIncident;
   const double before = same ? row.incident : 0;
   row = {.faults = std::min(faults(row, now) + std::max(weight - before, 0.0), kFaultsMax),

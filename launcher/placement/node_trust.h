@@ -52,15 +52,15 @@ class NodeTrust {
   std::vector<NodeFaults> record() const;
 
  private:
-  struct Row {
+  struct Known {
     double faults = 0;  // At that time.
     Instant at{};
     Instant incident_began{};
     double incident = 0;  // Its heaviest fault.
   };
-  static double faults(const Row& row, Instant now);
+  static double faults(const Known& row, Instant now);
 
-  std::map<std::string, Row, std::less<>> rows_;
+  std::map<std::string, Known, std::less<>> rows_;
 };
 
 }  // namespace pdjob::launcher

@@ -91,25 +91,25 @@ Placement::Placement(const std::vector<Node>& nodes) {
   }
 }
 
-const Placement::Row* Placement::find(const std::string& node) const {
+const Placement::NodeState* Placement::find(const std::string& node) const {
   const auto row = std::ranges::lower_bound(
       rows_, node, {},
-      [](const Row& each) -> const std::string& { return each.share.node().name; });
+      [](const NodeState& each) -> const std::string& { return each.share.node().name; });
   return row != rows_.end() && row->share.node().name == node ? &*row : nullptr;
 }
 
-Placement::Row* Placement::find(const std::string& node) {
-  return const_cast<Row*>(std::as_const(*this).find(node));
+Placement::NodeState* Placement::find(const std::string& node) {
+  return const_cast<NodeState*>(std::as_const(*this).find(node));
 }
 
 const Node* Placement::node(const std::string& name) const {
-  const Row* const row = find(name);
+  const NodeState* const row = find(name);
   return row == nullptr ? nullptr : &row->share.node();
 }
 
 bool Placement::has_room_elsewhere(const Demand& demand, const std::string& node,
                                    uint32_t level_max, const TrustLevels& levels) const {
-  return std::ranges::any_of(rows_, [&](const Row& row) {
+  return std::ranges::any_of(rows_, [&](const NodeState& row) {
     const std::string& name = row.share.node().name;
     return name != node && level_of(name, &levels) <= level_max && row.share.accepted_by(demand) &&
            row.share.lack(demand).none();
@@ -117,7 +117,7 @@ bool Placement::has_room_elsewhere(const Demand& demand, const std::string& node
 }
 
 bool Placement::shares_cores(const Place& place, const Demand& demand) const {
-  const Row* const row = find(place.node);
+  const NodeState* const row = find(place.node);
   if (row == nullptr || !demand.lends || row->share.cores_free() > 0) {
     return false;
   }
@@ -129,17 +129,17 @@ bool Placement::shares_cores(const Place& place, const Demand& demand) const {
 
 void Placement::add(const Node& node) {
   ++changes_;
-  Row* known = find(node.name);
+  NodeState* known = find(node.name);
   if (known != nullptr) {
     move_counts(*known, node.cluster);
     known->share.resize(node);
   } else {
     const auto after = std::ranges::upper_bound(
         rows_, node.name, {},
-        [](const Row& each) -> const std::string& { return each.share.node().name; });
-    known = &*rows_.insert(after, Row{.share = NodeShare(node),
-                                      .counts = std::vector<int64_t>(kinds_.size()),
-                                      .accepted = std::vector<char>(kinds_.size())});
+        [](const NodeState& each) -> const std::string& { return each.share.node().name; });
+    known = &*rows_.insert(after, NodeState{.share = NodeShare(node),
+                                            .counts = std::vector<int64_t>(kinds_.size()),
+                                            .accepted = std::vector<char>(kinds_.size())});
   }
   for (size_t kind = 0; kind < kinds_.size(); ++kind) {
     known->accepted[kind] = static_cast<char>(known->share.accepted_by(kinds_[kind].demand));
@@ -148,13 +148,13 @@ void Placement::add(const Node& node) {
 
 void Placement::remove(const std::string& node) {
   ++changes_;
-  if (const Row* const row = find(node)) {
+  if (const NodeState* const row = find(node)) {
     move_counts(*row, "");
     rows_.erase(rows_.begin() + (row - rows_.data()));
   }
 }
 
-void Placement::move_counts(const Row& row, const std::string& to) {
+void Placement::move_counts(const NodeState& row, const std::string& to) {
   for (size_t kind = 0; kind < kinds_.size(); ++kind) {
     kinds_[kind].in_cluster[row.share.node().cluster] -= row.counts[kind];
     if (!to.empty()) {
@@ -182,7 +182,7 @@ size_t Placement::kind_of(const Demand& demand) {
       kinds_[added].partners.push_back(kind);
     }
   }
-  for (Row& row : rows_) {
+  for (NodeState& row : rows_) {
     row.counts.push_back(0);
     row.accepted.push_back(static_cast<char>(row.share.accepted_by(demand)));
   }
@@ -200,7 +200,7 @@ std::map<std::string, int64_t, std::less<>> Placement::relatives_by_cluster(size
 }
 
 // Smaller is better. reason_at() names the positions.
-Placement::Rank Placement::rank(const Row& row, size_t kind, int64_t relatives_in_cluster,
+Placement::Rank Placement::rank(const NodeState& row, size_t kind, int64_t relatives_in_cluster,
                                 const Terms& terms) const {
   const Demand& demand = kinds_[kind].demand;
   const int64_t distrust = level_of(row.share.node().name, terms.levels);
@@ -229,14 +229,14 @@ Placement::Rank Placement::rank(const Row& row, size_t kind, int64_t relatives_i
           -row.share.cores_free()};
 }
 
-std::optional<Choice> Placement::take(const Demand& demand, const Terms& terms) {
+std::optional<ChosenPlace> Placement::take(const Demand& demand, const Terms& terms) {
   const size_t kind = kind_of(demand);
   const auto relatives = relatives_by_cluster(kind);
   constexpr Rank kNone = {std::numeric_limits<int64_t>::max()};
-  Row* best = nullptr;
+  NodeState* best = nullptr;
   Rank first = kNone;
   Rank second = kNone;
-  for (Row& row : rows_) {
+  for (NodeState& row : rows_) {
     if (row.accepted[kind] == 0 || !admits(row.share, demand, terms)) {
       continue;
     }
@@ -254,8 +254,8 @@ std::optional<Choice> Placement::take(const Demand& demand, const Terms& terms) 
   }
   count(*best, kind, 1);
   PlacePart part = best->share.take(demand);
-  Choice choice{.place = {.node = std::move(part.node), .gpus = std::move(part.gpus)},
-                .why = Reason::kFirstName};
+  ChosenPlace choice{.place = {.node = std::move(part.node), .gpus = std::move(part.gpus)},
+                     .why = Reason::kFirstName};
   const auto differs =
       static_cast<size_t>(std::ranges::mismatch(first, second).in1 - first.begin());
   if (second == kNone) {
@@ -267,7 +267,7 @@ std::optional<Choice> Placement::take(const Demand& demand, const Terms& terms) 
 }
 
 std::optional<Place> Placement::take_on(const std::string& node, const Demand& demand) {
-  Row* const row = find(node);
+  NodeState* const row = find(node);
   if (row == nullptr || !row->share.accepted_by(demand) || !row->share.lack(demand).none()) {
     return std::nullopt;
   }
@@ -278,7 +278,7 @@ std::optional<Place> Placement::take_on(const std::string& node, const Demand& d
 
 void Placement::take(const Place& place, const Demand& demand) {
   for (const PlacePart& part : place.parts()) {
-    if (Row* const row = find(part.node)) {
+    if (NodeState* const row = find(part.node)) {
       count(*row, kind_of(demand), 1);
       row->share.take(part, demand);
     }
@@ -287,14 +287,14 @@ void Placement::take(const Place& place, const Demand& demand) {
 
 void Placement::release(const Place& place, const Demand& demand) {
   for (const PlacePart& part : place.parts()) {
-    if (Row* const row = find(part.node)) {
+    if (NodeState* const row = find(part.node)) {
       count(*row, kind_of(demand), -1);
       row->share.release(part, demand);
     }
   }
 }
 
-void Placement::count(Row& row, size_t kind, int64_t change) {
+void Placement::count(NodeState& row, size_t kind, int64_t change) {
   ++changes_;
   row.counts[kind] += change;
   PDJOB_CHECK(row.counts[kind] >= 0, row.share.node().name);
@@ -303,7 +303,7 @@ void Placement::count(Row& row, size_t kind, int64_t change) {
 
 uint64_t Placement::room(const Demand& demand, const Terms& terms, uint64_t enough) const {
   uint64_t count = 0;
-  for (const Row& row : rows_) {
+  for (const NodeState& row : rows_) {
     if (count < enough && row.share.accepted_by(demand) &&
         (terms.cluster.empty() || row.share.node().cluster == terms.cluster)) {
       count += row.share.room(demand, terms.overcommit, enough - count);
@@ -313,9 +313,9 @@ uint64_t Placement::room(const Demand& demand, const Terms& terms, uint64_t enou
 }
 
 std::string Placement::nearest(const Demand& demand) const {
-  const Row* best = nullptr;
+  const NodeState* best = nullptr;
   std::tuple<size_t, uint64_t> least;
-  for (const Row& row : rows_) {
+  for (const NodeState& row : rows_) {
     const std::tuple own(refusals(row.share.node(), demand).size(),
                          distance(row.share.lack(demand), demand));
     if (best == nullptr || own < least) {
@@ -347,7 +347,7 @@ std::string Placement::nearest(const Demand& demand) const {
 
 std::vector<std::string> Placement::clusters() const {
   std::set<std::string> names;
-  for (const Row& row : rows_) {
+  for (const NodeState& row : rows_) {
     names.insert(row.share.node().cluster);
   }
   return {names.begin(), names.end()};
@@ -355,7 +355,7 @@ std::vector<std::string> Placement::clusters() const {
 
 std::vector<NodeShare> Placement::shares() const {
   std::vector<NodeShare> shares;
-  for (const Row& row : rows_) {
+  for (const NodeState& row : rows_) {
     shares.push_back(row.share);
   }
   return shares;

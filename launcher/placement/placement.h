@@ -37,7 +37,7 @@ enum class Reason {
 };
 const char* to_string(Reason reason);
 
-struct Choice {
+struct ChosenPlace {
   Place place;
   Reason why = Reason::kFirstName;
 };
@@ -66,8 +66,8 @@ class Placement {
                           const TrustLevels& levels) const;
 
   // Takes the best place; empty: no node has room.
-  std::optional<Choice> take(const Demand& demand, const Terms& terms);
-  std::optional<Choice> take(const Demand& demand) { return take(demand, Terms{}); }
+  std::optional<ChosenPlace> take(const Demand& demand, const Terms& terms);
+  std::optional<ChosenPlace> take(const Demand& demand) { return take(demand, Terms{}); }
   // Takes a place on this node; empty: it has no room.
   std::optional<Place> take_on(const std::string& node, const Demand& demand);
   // Takes a place that was chosen before, all its parts, whether there is room or not. Parts on
@@ -99,25 +99,26 @@ class Placement {
     std::vector<size_t> relatives;  // Kinds of the same model, itself among them.
     std::map<std::string, int64_t, std::less<>> in_cluster;
   };
-  struct Row {
+  struct NodeState {
     NodeShare share;
     std::vector<int64_t> counts;  // By kind.
     std::vector<char> accepted;   // By kind.
   };
   using Rank = std::array<int64_t, 7>;
 
-  const Row* find(const std::string& node) const;
-  Row* find(const std::string& node);
+  const NodeState* find(const std::string& node) const;
+  NodeState* find(const std::string& node);
   // There are few: the groups of a job.
   size_t kind_of(const Demand& demand);
   std::map<std::string, int64_t, std::less<>> relatives_by_cluster(size_t kind) const;
-  Rank rank(const Row& row, size_t kind, int64_t relatives_in_cluster, const Terms& terms) const;
-  void count(Row& row, size_t kind, int64_t change);
+  Rank rank(const NodeState& row, size_t kind, int64_t relatives_in_cluster,
+            const Terms& terms) const;
+  void count(NodeState& row, size_t kind, int64_t change);
   // The row's processes count for another cluster; empty: for none.
-  void move_counts(const Row& row, const std::string& to);
+  void move_counts(const NodeState& row, const std::string& to);
 
   uint64_t changes_ = 0;
-  std::vector<Row> rows_;  // In order of name.
+  std::vector<NodeState> rows_;  // In order of name.
   std::vector<Kind> kinds_;
 };
 

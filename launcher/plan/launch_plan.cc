@@ -117,7 +117,7 @@ std::vector<PlanGroup> make_groups(const JobConfig& config, const std::vector<Mo
   return groups;
 }
 
-void add_rows(const PlanGroup& group, const std::vector<Choice>& choices,
+void add_rows(const PlanGroup& group, const std::vector<ChosenPlace>& choices,
               const std::vector<Node>& nodes, LaunchPlan& plan) {
   for (uint32_t i = 0; i < group.group.workers; ++i) {
     PlanRow row{.name = group.group.name + "-" + std::to_string(i),

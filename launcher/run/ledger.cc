@@ -33,7 +33,7 @@ std::string_view as_text(const Digest& digest) {
 }
 
 template <class Codec>
-void head_fields(Codec& codec, typename Codec::template Ref<Ledger> ledger) {
+void head_fields(Codec& codec, typename Codec::template Ref<JobLedger> ledger) {
   codec.text(ledger.build, kTextBytesMax);
   codec.value(ledger.launcher);
   duration(codec, ledger.clock);
@@ -140,7 +140,7 @@ LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effec
                                               : LedgerDue::kSoon;
 }
 
-void change_clock(Ledger& ledger, Duration clock, Instant now) {
+void change_clock(JobLedger& ledger, Duration clock, Instant now) {
   const Duration old = std::exchange(ledger.clock, clock);
   const auto past = [&](Instant& when) {
     when = std::clamp(moved(when, old, clock), now - kLongAgo, now);
@@ -160,14 +160,14 @@ void change_clock(Ledger& ledger, Duration clock, Instant now) {
   }
 }
 
-void take(Ledger& ledger, const Job& job) {
+void take(JobLedger& ledger, const Job& job) {
   ledger.job = job.record();
   ledger.planned = true;
   ledger.stopping = job.state() == JobState::kDraining || job.state() == JobState::kDone;
 }
 
 // Magic, version, fields, digest of all before.
-std::string encode(const Ledger& ledger) {
+std::string encode(const JobLedger& ledger) {
   std::string bytes;
   net::WireWriter writer(bytes);
   writer.value(kMagic);
@@ -182,7 +182,7 @@ std::string encode(const Ledger& ledger) {
   return bytes;
 }
 
-Result<Ledger> decode_ledger(const std::string& bytes) {
+Result<JobLedger> decode_ledger(const std::string& bytes) {
   const Error corrupt{ErrorCode::kCorrupt, "the ledger is damaged"};
   if (bytes.size() < kHeadBytes + Digest().size()) {
     return corrupt;
@@ -200,7 +200,7 @@ Result<Ledger> decode_ledger(const std::string& bytes) {
     return Error{ErrorCode::kUnsupported, "the ledger is of version " + std::to_string(version) +
                                               ", here is " + std::to_string(kVersion)};
   }
-  Ledger ledger;
+  JobLedger ledger;
   head_fields(reader, ledger);
   fields(reader, ledger.specs);
   fields(reader, ledger.earlier_specs);

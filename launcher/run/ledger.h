@@ -1,5 +1,5 @@
-// Ledger: what a job leaves on disk for another launcher to go on with it: its keys, its file, its
-// ports, and what its Job core knows (job_record.h). One run of a job has one ledger, from the
+// JobLedger: what a job leaves on disk for another launcher to go on with it: its keys, its file,
+// its ports, and what its Job core knows (job_record.h). One run of a job has one ledger, from the
 // first launcher's start until the job ends. Each launcher of the run has a number, one more than
 // the last; agents and processes obey no lower one than they have heard. Pure.
 #pragma once
@@ -22,7 +22,7 @@
 
 namespace pdjob::launcher {
 
-struct Ledger {
+struct JobLedger {
   std::string build;      // Of pdjob: another one cannot go on with this run.
   uint64_t launcher = 0;  // The number of the last launcher.
   // The Unix time at its Instant zero, as it was when that launcher began. It does not change when
@@ -53,7 +53,7 @@ struct Ledger {
   JobRecord job;
 
   RootKey root_key() const { return RootKey::of(root); }
-  friend bool operator==(const Ledger&, const Ledger&) = default;
+  friend bool operator==(const JobLedger&, const JobLedger&) = default;
 };
 
 // When a step of the job must be on disk: before its effects are carried out, if another launcher
@@ -62,12 +62,12 @@ enum class LedgerDue { kNever, kSoon, kBefore };
 LedgerDue ledger_due(const Job& job, const Event& event, const std::vector<Effect>& effects);
 // All times in it are by the clock of this launcher from now on. The system's clock may have been
 // set, and a damaged ledger may say anything: nothing that was is later than now.
-void change_clock(Ledger& ledger, Duration clock, Instant now);
+void change_clock(JobLedger& ledger, Duration clock, Instant now);
 // Takes what the job knows now.
-void take(Ledger& ledger, const Job& job);
+void take(JobLedger& ledger, const Job& job);
 
-std::string encode(const Ledger& ledger);
+std::string encode(const JobLedger& ledger);
 // kCorrupt: these are no ledger's bytes, or some are damaged. kUnsupported: of another version.
-Result<Ledger> decode_ledger(const std::string& bytes);
+Result<JobLedger> decode_ledger(const std::string& bytes);
 
 }  // namespace pdjob::launcher

@@ -61,12 +61,12 @@ class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   // Inside one object or list.
-  struct Place {
+  struct Location {
     std::string key = {};
     std::optional<size_t> index = {};  // In a list: the elements so far.
   };
 
-  bool open(Place place) {
+  bool open(Location place) {
     places_.push_back(std::move(place));
     return places_.size() <= limits::kJsonDepthMax;
   }
@@ -81,7 +81,7 @@ class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool too_large() {
-    for (const Place& place : places_) {
+    for (const Location& place : places_) {
       if (place.index) {
         large_number_ += '[' + std::to_string(*place.index) + ']';
       } else {
@@ -93,7 +93,7 @@ class ErrorFinder : public nlohmann::json_sax<nlohmann::json> {
 
   std::string reason_;
   std::string large_number_;
-  std::vector<Place> places_;
+  std::vector<Location> places_;
 };
 
 ErrorFinder find_error(std::string_view text) {

@@ -155,7 +155,7 @@ void ResponseCache::index(Entries::iterator entry, uint32_t tenant, const Meanin
   if (row.empty()) {
     return;
   }
-  entry->place = Place{tenant, meaning.context, meaning.vector.size()};
+  entry->place = Space{tenant, meaning.context, meaning.vector.size()};
   Neighbours& neighbours = places_[*entry->place];
   entry->row = neighbours.entries.size();
   neighbours.vectors.insert(neighbours.vectors.end(), row.begin(), row.end());

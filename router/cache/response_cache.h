@@ -65,11 +65,11 @@ class ResponseCache {
 
  private:
   // Questions that are compared with each other: their vectors have the same number of dimensions.
-  struct Place {
+  struct Space {
     uint32_t tenant = 0;
     std::string context;
     size_t dimensions = 0;
-    friend auto operator<=>(const Place&, const Place&) = default;
+    friend auto operator<=>(const Space&, const Space&) = default;
   };
   struct Entry {
     Key key;
@@ -77,7 +77,7 @@ class ResponseCache {
     Instant stored_at;
     uint64_t age = 0;  // Its key in by_age_.
     uint64_t bytes = 0;
-    std::optional<Place> place;  // Of its vector, with the row there.
+    std::optional<Space> place;  // Of its vector, with the row there.
     size_t row = 0;
   };
   using Entries = std::list<Entry>;
@@ -96,7 +96,7 @@ class ResponseCache {
   Entries entries_;  // Most recently used first.
   std::map<Key, Entries::iterator> by_key_;
   std::map<uint64_t, Entries::iterator> by_age_;  // In order of arrival.
-  std::map<Place, Neighbours> places_;
+  std::map<Space, Neighbours> places_;
   uint64_t stored_ = 0;
   uint64_t bytes_ = 0;
   size_t vectors_ = 0;

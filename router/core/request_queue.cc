@@ -2,25 +2,25 @@
 
 namespace pdjob::router {
 
-RequestQueue::Place RequestQueue::place_of(const RequestFacts& facts) {
+RequestQueue::Rank RequestQueue::place_of(const RequestFacts& facts) {
   return {.below = UINT32_MAX - facts.priority,
           .begins =
               shares_.begin(facts.tenant, facts.weight, facts.prompt_tokens + facts.output_tokens),
           .arrival = ++arrivals_};
 }
 
-void RequestQueue::add(const std::string& model, const Place& place, RequestId id) {
+void RequestQueue::add(const std::string& model, const Rank& place, RequestId id) {
   queues_[model].emplace(place, id);
 }
 
-void RequestQueue::remove(const std::string& model, const Place& place) {
+void RequestQueue::remove(const std::string& model, const Rank& place) {
   const auto queue = queues_.find(model);
   if (queue != queues_.end() && queue->second.erase(place) > 0 && queue->second.empty()) {
     queues_.erase(queue);
   }
 }
 
-bool RequestQueue::contains(const std::string& model, const Place& place) const {
+bool RequestQueue::contains(const std::string& model, const Rank& place) const {
   const auto queue = queues_.find(model);
   return queue != queues_.end() && queue->second.contains(place);
 }
@@ -41,7 +41,7 @@ std::vector<std::string> RequestQueue::models() const {
   return models;
 }
 
-std::optional<RequestId> RequestQueue::next(const std::string& model, const Place& after) const {
+std::optional<RequestId> RequestQueue::next(const std::string& model, const Rank& after) const {
   const auto queue = queues_.find(model);
   if (queue == queues_.end()) {
     return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<RequestId> RequestQueue::next(const std::string& model, const Plac
 }
 
 std::optional<RequestId> RequestQueue::displaced_by(const std::string& model,
-                                                    const Place& place) const {
+                                                    const Rank& place) const {
   const auto own = queues_.find(model);
   auto longest = own;  // A tie goes to its own queue: the request is one more.
   for (auto queue = queues_.begin(); queue != queues_.end(); ++queue) {

@@ -18,32 +18,32 @@ namespace pdjob::router {
 class RequestQueue {
  public:
   // The order in which queued requests are served.
-  struct Place {
+  struct Rank {
     uint32_t below = 0;   // UINT32_MAX - priority.
     uint64_t begins = 0;  // FairShares.
     uint64_t arrival = 0;
-    friend auto operator<=>(const Place&, const Place&) = default;
+    friend auto operator<=>(const Rank&, const Rank&) = default;
   };
 
   // The place of a request that has arrived, whether it waits or not.
-  Place place_of(const RequestFacts& facts);
+  Rank place_of(const RequestFacts& facts);
   // The request has a worker.
-  void served(const Place& place) { shares_.served(place.begins); }
+  void served(const Rank& place) { shares_.served(place.begins); }
 
-  void add(const std::string& model, const Place& place, RequestId id);
+  void add(const std::string& model, const Rank& place, RequestId id);
   // Ignores requests that do not wait.
-  void remove(const std::string& model, const Place& place);
-  bool contains(const std::string& model, const Place& place) const;
+  void remove(const std::string& model, const Rank& place);
+  bool contains(const std::string& model, const Rank& place) const;
   size_t size() const;
   std::vector<std::string> models() const;
   // The first request of this model after `after`.
-  std::optional<RequestId> next(const std::string& model, const Place& after) const;
+  std::optional<RequestId> next(const std::string& model, const Rank& after) const;
   // The request that makes room for this one: the last one of the model with the longest queue. So
   // a model without workers cannot keep others out. Empty: this one itself would be served last.
-  std::optional<RequestId> displaced_by(const std::string& model, const Place& place) const;
+  std::optional<RequestId> displaced_by(const std::string& model, const Rank& place) const;
 
  private:
-  std::map<std::string, std::map<Place, RequestId>> queues_;  // None is empty.
+  std::map<std::string, std::map<Rank, RequestId>> queues_;  // None is empty.
   FairShares shares_;
   uint64_t arrivals_ = 0;
 };

@@ -178,7 +178,7 @@ void Router::place_queued(size_t failures_max, Turn& turn) {
   for (const std::string& model : queue_.models()) {
     size_t failures = 0;
     for (auto id = queue_.next(model, {}); id && failures < failures_max;) {
-      const RequestQueue::Place queue_place = requests_.at(*id).queue_place;
+      const RequestQueue::Rank queue_place = requests_.at(*id).queue_place;
       place(requests_.at(*id), turn);
       const Request* const request = find(*id);
       if (request != nullptr && request->state == State::kQueued) {

@@ -139,7 +139,7 @@ class Router {
   struct Request {
     RequestId id;
     RequestFacts facts;
-    RequestQueue::Place queue_place;
+    RequestQueue::Rank queue_place;
     State state = State::kQueued;
     // In kQueued: there are workers, but all are busy. Later: when its workers were chosen, others
     // were busy.
@@ -172,7 +172,7 @@ class Router {
     std::optional<Chosen> worker;
     bool full = false;  // A worker was not a candidate, because it has no room.
   };
-  struct Choice {
+  struct ChosenPair {
     Chosen decode;
     std::optional<Chosen> prefill;
     bool degraded = false;
@@ -214,7 +214,7 @@ class Router {
   void keep_near(WorkerId decode, uint64_t tokens, std::vector<Candidate>& candidates) const;
   bool is_avoided(Stage stage, const Worker& worker, const Request& request,
                   std::optional<WorkerId> decode, Instant now) const;
-  std::optional<Choice> choose(Request& request, Instant now);
+  std::optional<ChosenPair> choose(Request& request, Instant now);
   // A prefill worker that serves the request alone, because `decode` is busy. Null: all are.
   std::optional<Chosen> spare_prefill(const Request& request, const std::string& model,
                                       const Worker* decode, Instant now);
@@ -224,7 +224,7 @@ class Router {
   // found no worker.
   void place_queued(size_t failures_max, Turn& turn);
   void enqueue(Request& request, Turn& turn);
-  void send(Request& request, const Choice& choice, Turn& turn);
+  void send(Request& request, const ChosenPair& choice, Turn& turn);
   void send_second_hop(Request& request, bool kv_params, Turn& turn);
   // Requires: the leg has ended well.
   void note_pace(const Leg& leg, Stage stage, Instant now);

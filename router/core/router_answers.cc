@@ -202,7 +202,7 @@ void Router::answer_badly(Request& request, Attempt& attempt, const LegAnswered&
     turn.effects.emplace_back(OutOfRetries{request.id});
   }
   const bool may_retry = may_try_again(request) && in_budget;
-  std::optional<Choice> choice;
+  std::optional<ChosenPair> choice;
   if (may_retry) {
     choice = choose(request, turn.now);
     if (!choice && ambiguous) {

@@ -177,7 +177,7 @@ std::optional<Chosen> Router::spare_prefill(const Request& request, const std::s
   return prefill.is_pdjob() && spills(config_, prefill.requests(), least) ? chosen : std::nullopt;
 }
 
-std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
+std::optional<Router::ChosenPair> Router::choose(Request& request, Instant now) {
   request.wants_room = false;
   if (waits_for_admission(request) || request.losses.awaits_word(now)) {
     return std::nullopt;
@@ -192,7 +192,8 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   if (request.facts.prompt_only && !request.facts.pinned() && !request.wants_pair) {
     const auto [alone, full] = pick(Stage::kPrefill, request, model, std::nullopt, now);
     if (alone && table_.find(alone->worker)->is_pdjob()) {
-      return Choice{.decode = *alone, .prefill = std::nullopt, .bypass = BypassReason::kPromptOnly};
+      return ChosenPair{
+          .decode = *alone, .prefill = std::nullopt, .bypass = BypassReason::kPromptOnly};
     }
     if (!alone && full) {
       request.wants_room = true;
@@ -204,7 +205,7 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   const Worker* const busy = decode ? table_.find(decode->worker) : nullptr;
   if (busy == nullptr || busy->entry.role == net::Role::kDecode) {
     if (const auto spare = spare_prefill(request, model, busy, now)) {
-      return Choice{.decode = *spare, .prefill = std::nullopt, .bypass = BypassReason::kBusy};
+      return ChosenPair{.decode = *spare, .prefill = std::nullopt, .bypass = BypassReason::kBusy};
     }
   }
   if (!decode) {
@@ -212,13 +213,13 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
   }
   const Worker& worker = *busy;
   if (worker.entry.role == net::Role::kBoth || !request.facts.hands_over) {
-    return Choice{.decode = *decode, .prefill = std::nullopt};
+    return ChosenPair{.decode = *decode, .prefill = std::nullopt};
   }
   const uint64_t tokens =
       request.facts.prompt_tokens - std::min(request.facts.prompt_tokens, decode->cached_tokens);
   if (!pinned) {
     if (const auto reason = bypasses_always(config_, tokens, worker.entry.shares_cores)) {
-      return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
+      return ChosenPair{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
     }
   }
   const auto [prefill, prefill_full] =
@@ -230,18 +231,18 @@ std::optional<Router::Choice> Router::choose(Request& request, Instant now) {
       facts.prefill_before = table_.find(prefill->worker)->load();
     }
     if (const auto reason = bypass(config_, facts)) {
-      return Choice{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
+      return ChosenPair{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
     }
   }
   if (prefill) {
     request.wants_room = decode_full || prefill_full;
-    return Choice{.decode = *decode, .prefill = prefill};
+    return ChosenPair{.decode = *decode, .prefill = prefill};
   }
   request.wants_room = prefill_full;
   if (prefill_full || config_.fallback == Fallback::kRefuse || request.prefill_overloaded) {
     return std::nullopt;
   }
-  return Choice{.decode = *decode, .prefill = std::nullopt, .degraded = true};
+  return ChosenPair{.decode = *decode, .prefill = std::nullopt, .degraded = true};
 }
 
 }  // namespace pdjob::router

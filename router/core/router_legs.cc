@@ -7,7 +7,7 @@
 
 namespace pdjob::router {
 
-void Router::send(Request& request, const Choice& choice, Turn& turn) {
+void Router::send(Request& request, const ChosenPair& choice, Turn& turn) {
   queue_.remove(request.facts.model, request.queue_place);
   queue_.served(request.queue_place);
   request.attempt = {.number = ++request.attempts_made,

@@ -55,14 +55,14 @@ void StaticMembers::step(const Event& event, Instant now, std::vector<Effect>& e
 
 Instant StaticMembers::next_wakeup() const {
   Instant next = kNever;
-  for (const Row& row : rows_) {
+  for (const Watched& row : rows_) {
     next = std::min(next, row.next_poll);
   }
   return next;
 }
 
 void StaticMembers::on(const TimePassed& /*event*/, Turn& turn) {
-  for (Row& row : rows_) {
+  for (Watched& row : rows_) {
     if (row.next_poll <= turn.now) {
       ask(row, may_describe_itself(row) ? Question::kDescription : Question::kHealth, turn);
     }
@@ -70,7 +70,7 @@ void StaticMembers::on(const TimePassed& /*event*/, Turn& turn) {
 }
 
 void StaticMembers::on(const Answered& answer, Turn& turn) {
-  Row& row = rows_.at(answer.worker);
+  Watched& row = rows_.at(answer.worker);
   switch (answer.question) {
     case Question::kDescription:
       return on_description(row, answer, turn);
@@ -85,11 +85,11 @@ void StaticMembers::on(const Answered& answer, Turn& turn) {
 
 // After a silence, a foreign engine is asked again for a description: another worker may have its
 // address now.
-bool StaticMembers::may_describe_itself(const Row& row) const {
+bool StaticMembers::may_describe_itself(const Watched& row) const {
   return !row.foreign && (protocol_ == Protocol::kAuto || protocol_ == Protocol::kPdjob);
 }
 
-void StaticMembers::ask(Row& row, Question question, Turn& turn) {
+void StaticMembers::ask(Watched& row, Question question, Turn& turn) {
   row.next_poll = kNever;
   turn.emit(
       Ask{.worker = static_cast<size_t>(&row - rows_.data()),
@@ -98,7 +98,7 @@ void StaticMembers::ask(Row& row, Question question, Turn& turn) {
           .path = path_of(question)});
 }
 
-void StaticMembers::on_description(Row& row, const Answered& answer, Turn& turn) {
+void StaticMembers::on_description(Watched& row, const Answered& answer, Turn& turn) {
   // A description that is too long comes from another program.
   if (answer.how != Answered::How::kReply && answer.how != Answered::How::kGarbage) {
     unwell(row, is_there(answer), turn);
@@ -128,7 +128,7 @@ void StaticMembers::on_description(Row& row, const Answered& answer, Turn& turn)
   tell(LoadChanged{row.entry->name, row.entry->engine_id, description->load}, turn);
 }
 
-void StaticMembers::on_health(Row& row, const Answered& answer, Turn& turn) {
+void StaticMembers::on_health(Watched& row, const Answered& answer, Turn& turn) {
   const bool has_no_such_path = answer.status == 404 || answer.status == 405;
   if (!has_no_such_path && !is_ok(answer)) {
     row.foreign = false;
@@ -141,7 +141,7 @@ void StaticMembers::on_health(Row& row, const Answered& answer, Turn& turn) {
 }
 
 // Without an answer that it can use (some engines want a key), the worker serves any model.
-void StaticMembers::on_models(Row& row, const Answered& answer, Turn& turn) {
+void StaticMembers::on_models(Watched& row, const Answered& answer, Turn& turn) {
   if (answer.how != Answered::How::kReply) {
     row.foreign = false;
     unwell(row, is_there(answer), turn);
@@ -156,7 +156,7 @@ void StaticMembers::on_models(Row& row, const Answered& answer, Turn& turn) {
        turn);
 }
 
-void StaticMembers::meet(Row& row, net::WorkerEntry entry, Turn& turn) {
+void StaticMembers::meet(Watched& row, net::WorkerEntry entry, Turn& turn) {
   const bool prefills = row.given.role == net::Role::kPrefill;
   entry.protocol = protocol_ == Protocol::kAuto ? Protocol::kNixl : protocol_;
   if (prefills && protocol_ == Protocol::kMooncake) {
@@ -171,7 +171,7 @@ void StaticMembers::meet(Row& row, net::WorkerEntry entry, Turn& turn) {
   found(row, std::move(entry), turn);
 }
 
-void StaticMembers::on_engines(Row& row, const Answered& answer, Turn& turn) {
+void StaticMembers::on_engines(Watched& row, const Answered& answer, Turn& turn) {
   const std::string server = bootstrap_of(row.given).to_string();
   row.met.kv_address = is_ok(answer) ? mooncake_address(server, answer.body) : "";
   if (row.met.kv_address.empty()) {
@@ -181,7 +181,7 @@ void StaticMembers::on_engines(Row& row, const Answered& answer, Turn& turn) {
   }
 }
 
-void StaticMembers::found(Row& row, net::WorkerEntry entry, Turn& turn) {
+void StaticMembers::found(Watched& row, net::WorkerEntry entry, Turn& turn) {
   entry.name = unique_name(row, entry.name);
   entry.role = row.given.role;
   entry.host = row.given.address.host;
@@ -203,7 +203,7 @@ void StaticMembers::found(Row& row, net::WorkerEntry entry, Turn& turn) {
 }
 
 void StaticMembers::warn_of_pairs(const net::WorkerEntry& joined, Turn& turn) {
-  for (const Row& row : rows_) {
+  for (const Watched& row : rows_) {
     const bool pair = row.entry && row.entry->role != joined.role;
     if (!pair || (joined.role != net::Role::kPrefill && joined.role != net::Role::kDecode)) {
       continue;
@@ -219,14 +219,14 @@ void StaticMembers::warn_of_pairs(const net::WorkerEntry& joined, Turn& turn) {
   }
 }
 
-void StaticMembers::refuse(Row& row, const std::string& why, Turn& turn) {
+void StaticMembers::refuse(Watched& row, const std::string& why, Turn& turn) {
   if (!std::exchange(row.warned, true)) {
     warn(row.given.address.to_string() + " is of no use: " + why, turn);
   }
   unwell(row, /*is_there=*/false, turn);
 }
 
-void StaticMembers::unwell(Row& row, bool is_there, Turn& turn) {
+void StaticMembers::unwell(Watched& row, bool is_there, Turn& turn) {
   row.next_poll = turn.now + kPollInterval;
   if (!row.entry) {
     note_silence(row, turn);
@@ -245,13 +245,13 @@ void StaticMembers::unwell(Row& row, bool is_there, Turn& turn) {
   }
 }
 
-void StaticMembers::note_silence(Row& row, Turn& turn) {
+void StaticMembers::note_silence(Watched& row, Turn& turn) {
   if (!std::exchange(row.warned, true)) {
     warn(
         "no worker answers at " + row.given.address.to_string() + ": it gets requests once it does",
         turn);
   }
-  if (!somebody_answered_ && std::ranges::all_of(rows_, &Row::warned)) {
+  if (!somebody_answered_ && std::ranges::all_of(rows_, &Watched::warned)) {
     tell(NobodyThere{"no worker has answered yet, of " + std::to_string(rows_.size()) +
                      " that this router was given, first " +
                      rows_.front().given.address.to_string()},
@@ -259,7 +259,7 @@ void StaticMembers::note_silence(Row& row, Turn& turn) {
   }
 }
 
-void StaticMembers::leave(Row& row, Turn& turn) {
+void StaticMembers::leave(Watched& row, Turn& turn) {
   if (row.entry) {
     warn("worker " + row.entry->name + " is gone", turn);
     row.entry.reset();
@@ -270,7 +270,7 @@ void StaticMembers::leave(Row& row, Turn& turn) {
 
 void StaticMembers::tell_members(Turn& turn) {
   std::vector<net::WorkerEntry> members;
-  for (const Row& row : rows_) {
+  for (const Watched& row : rows_) {
     if (row.entry) {
       members.push_back(*row.entry);
     }
@@ -279,8 +279,8 @@ void StaticMembers::tell_members(Turn& turn) {
 }
 
 // Workers started by hand may all have the same name.
-std::string StaticMembers::unique_name(const Row& row, const std::string& name) const {
-  for (const Row& other : rows_) {
+std::string StaticMembers::unique_name(const Watched& row, const std::string& name) const {
+  for (const Watched& other : rows_) {
     if (&other != &row && other.entry && other.entry->name == name) {
       return row.given.address.to_string();
     }

@@ -86,7 +86,7 @@ class StaticMembers {
 
  private:
   using Turn = pdjob::Turn<Effect>;
-  struct Row {
+  struct Watched {
     StaticWorker given;
     Instant next_poll{};                    // kNever: an answer is pending.
     std::optional<net::WorkerEntry> entry;  // Set if it is a member.
@@ -98,33 +98,33 @@ class StaticMembers {
 
   void on(const Answered& answer, Turn& turn);
   void on(const TimePassed& event, Turn& turn);
-  void on_description(Row& row, const Answered& answer, Turn& turn);
-  void on_health(Row& row, const Answered& answer, Turn& turn);
-  void on_models(Row& row, const Answered& answer, Turn& turn);
-  void on_engines(Row& row, const Answered& answer, Turn& turn);
+  void on_description(Watched& row, const Answered& answer, Turn& turn);
+  void on_health(Watched& row, const Answered& answer, Turn& turn);
+  void on_models(Watched& row, const Answered& answer, Turn& turn);
+  void on_engines(Watched& row, const Answered& answer, Turn& turn);
 
   // True if this address may be a pdjob worker, so its description is asked for.
-  bool may_describe_itself(const Row& row) const;
-  void ask(Row& row, Question question, Turn& turn);
+  bool may_describe_itself(const Watched& row) const;
+  void ask(Watched& row, Question question, Turn& turn);
   // Adds a healthy engine, once it is known how to fetch KV from it.
-  void meet(Row& row, net::WorkerEntry entry, Turn& turn);
-  void found(Row& row, net::WorkerEntry entry, Turn& turn);
+  void meet(Watched& row, net::WorkerEntry entry, Turn& turn);
+  void found(Watched& row, net::WorkerEntry entry, Turn& turn);
   // Warns of each worker that the new one cannot hand over to, or take over from.
   void warn_of_pairs(const net::WorkerEntry& joined, Turn& turn);
-  void refuse(Row& row, const std::string& why, Turn& turn);
+  void refuse(Watched& row, const std::string& why, Turn& turn);
   // Handles a failed poll. A worker that is there stays a member.
-  void unwell(Row& row, bool is_there, Turn& turn);
+  void unwell(Watched& row, bool is_there, Turn& turn);
   // For a row without a worker.
-  void note_silence(Row& row, Turn& turn);
-  void leave(Row& row, Turn& turn);
+  void note_silence(Watched& row, Turn& turn);
+  void leave(Watched& row, Turn& turn);
   void tell_members(Turn& turn);
-  std::string unique_name(const Row& row, const std::string& name) const;
+  std::string unique_name(const Watched& row, const std::string& name) const;
   static void warn(std::string text, Turn& turn) { turn.emit(Note{.text = std::move(text)}); }
   static void tell(RouterEvent event, Turn& turn) { turn.emit(Tell{std::move(event)}); }
 
   const std::string key_;
   const Protocol protocol_;
-  std::vector<Row> rows_;
+  std::vector<Watched> rows_;
   bool somebody_answered_ = false;
 };
 

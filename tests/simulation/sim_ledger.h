@@ -20,21 +20,21 @@ class SimLedger {
   explicit SimLedger(SimDisk& disk) : disk_(disk) {}
 
   // The ledger as it is on disk, with the next launcher's number, which is on disk from now on.
-  launcher::Ledger begin() {
-    launcher::Ledger ledger = read();
+  launcher::JobLedger begin() {
+    launcher::JobLedger ledger = read();
     ledger.launcher = std::max(ledger.launcher, number()) + 1;
     put(kNumber, std::to_string(ledger.launcher));
     return ledger;
   }
   // False: a later launcher has taken over, and nothing is written.
-  bool save(const launcher::Ledger& ledger) {
+  bool save(const launcher::JobLedger& ledger) {
     if (number() > ledger.launcher) {
       return false;
     }
     put(kLedger, encode(ledger));
     return true;
   }
-  launcher::Ledger read() const {
+  launcher::JobLedger read() const {
     const std::string bytes = disk_.content(kLedger);
     if (bytes.empty()) {
       return {};

@@ -299,7 +299,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   std::unique_ptr<SimProcess> launcher_;
   SimDisk disk_;  // Of the head, and of the launcher.
   SimLedger ledger_disk_;
-  launcher::Ledger ledger_;  // As the launcher has it in memory.
+  launcher::JobLedger ledger_;  // As the launcher has it in memory.
   bool save_due_ = false;
   launcher::NodeTrust trust_taken_;    // Of the job, when the ledger took what it knew.
   launcher::NodeTrust trust_written_;  // The same, when that was on disk.

@@ -29,13 +29,13 @@ class JobFolderTest : public testing::Test {
   JobFolderTest& operator=(const JobFolderTest&) = delete;
 
   Result<JobFolder> claim() const { return JobFolder::claim(config_, now_); }
-  static Ledger ledger(uint64_t launcher, size_t config_bytes = 10) {
-    Ledger made;
+  static JobLedger ledger(uint64_t launcher, size_t config_bytes = 10) {
+    JobLedger made;
     made.launcher = launcher;
     made.config_text = std::string(config_bytes, 'c');
     return made;
   }
-  Result<Ledger> read() const { return JobFolder::ledger(config_.launcher.state_dir, "j"); }
+  Result<JobLedger> read() const { return JobFolder::ledger(config_.launcher.state_dir, "j"); }
   std::string folder() const { return config_.launcher.state_dir + "/j"; }
 
   std::string path_ = "/tmp/pdjob-folder-XXXXXX";

@@ -15,7 +15,7 @@ RowReader reader(const std::string& body_template = "", const std::string& id_co
   return RowReader(std::move(rules));
 }
 
-std::string error_of(const RowReader& reader, std::string text, RowReader::Place place = {}) {
+std::string error_of(const RowReader& reader, std::string text, RowReader::Position place = {}) {
   RowError error;
   return reader.request(text, place, error) ? "no error" : error.code + ": " + error.message;
 }
@@ -112,7 +112,7 @@ TEST(RowReader, FillsATemplateFromJsonAndText) {
 
 TEST(RowReader, SaysWhichColumnIsMissing) {
   const RowReader rows = reader(R"({"prompt": "{{word}}"})", "id");
-  const RowReader::Place place{.format = RowFormat::kCsv, .number = 1, .header = "id,other"};
+  const RowReader::Position place{.format = RowFormat::kCsv, .number = 1, .header = "id,other"};
   EXPECT_EQ(error_of(rows, "1,2", place),
             "invalid_row: it has no column word, which the template names");
   EXPECT_EQ(error_of(rows, "1,2,3", place), "invalid_row: it has 3 columns, but the header has 2");

@@ -276,7 +276,7 @@ std::vector<Load> check_rules(const Instance& instance, const GangPlaces& places
     const Demand& demand = instance.groups[g].demand;
     EXPECT_LE(places[g].size(), instance.groups[g].workers);
     EXPECT_GE(places[g].size(), instance.groups[g].workers_min);
-    for (const Choice& choice : places[g]) {
+    for (const ChosenPlace& choice : places[g]) {
       const auto at = std::ranges::find(instance.nodes, choice.place.node, &Node::name);
       Load& load = loads[static_cast<size_t>(at - instance.nodes.begin())];
       load = with(load, demand);
@@ -321,7 +321,7 @@ TEST(Gang, ARandomJobIsPlacedIfAndOnlyIfAnOracleFindsAWay) {
                      holds(instance.nodes[n], with(loads[n], group.demand), group.demand))
             << "a worker waits although it has a place on " << instance.nodes[n].name;
       }
-      for (const Choice& choice : (*places)[g]) {
+      for (const ChosenPlace& choice : (*places)[g]) {
         searched += choice.why == Reason::kSearched || choice.why == Reason::kTightest ? 1 : 0;
       }
     }
@@ -361,7 +361,7 @@ TEST(Gang, TwoJobsThatCannotBothFitNeverHoldAPartAndWait) {
       const size_t who = random.below(2);
       if (running[who]) {
         for (size_t g = 0; g < job.size(); ++g) {
-          for (const Choice& choice : (*running[who])[g]) {
+          for (const ChosenPlace& choice : (*running[who])[g]) {
             shared.release(choice.place, job[g].demand);
           }
         }

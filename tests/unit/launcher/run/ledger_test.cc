@@ -35,7 +35,7 @@ ProcessRecord changing_process() {
   return process;
 }
 
-Ledger full_ledger() {
+JobLedger full_ledger() {
   return {.build = "1.0",
           .launcher = 3,
           .clock = hours(500000),
@@ -68,8 +68,8 @@ Ledger full_ledger() {
                   .processes = {changing_process()}}};
 }
 
-TEST(Ledger, SurvivesTheDisk) {
-  for (const Ledger& ledger : {full_ledger(), Ledger{}}) {
+TEST(JobLedger, SurvivesTheDisk) {
+  for (const JobLedger& ledger : {full_ledger(), JobLedger{}}) {
     const auto read = decode_ledger(encode(ledger));
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(*read, ledger);
@@ -77,8 +77,8 @@ TEST(Ledger, SurvivesTheDisk) {
 }
 
 // The clocks of its launchers begin anywhere, for instance because the machine has started again.
-TEST(Ledger, TimesAreByTheClockOfTheLauncherThatGoesOn) {
-  Ledger ledger = full_ledger();
+TEST(JobLedger, TimesAreByTheClockOfTheLauncherThatGoesOn) {
+  JobLedger ledger = full_ledger();
   const Instant now(hours(3));
   change_clock(ledger, ledger.clock - (now - Instant(seconds(50))), now);  // At its 50th second.
   EXPECT_EQ(ledger.job.trust[0].at, now - seconds(30));
@@ -86,17 +86,17 @@ TEST(Ledger, TimesAreByTheClockOfTheLauncherThatGoesOn) {
   EXPECT_EQ(ledger.stragglers.groups[0].next, now - seconds(10));
   EXPECT_EQ(ledger.scaling.notes[0].at, now - seconds(5));
   EXPECT_EQ(ledger.stragglers.groups[0].wait, seconds(240));
-  const Ledger before = ledger;
+  const JobLedger before = ledger;
   change_clock(ledger, ledger.clock, now + minutes(1));
   EXPECT_EQ(ledger, before);
 }
 
-TEST(Ledger, WhateverTimesItHasNothingThatWasIsLaterThanNow) {
+TEST(JobLedger, WhateverTimesItHasNothingThatWasIsLaterThanNow) {
   const Instant now(seconds(5));
   const Duration old[] = {Duration::min(), Duration(-1), Duration(), hours(1), Duration::max()};
   for (const Duration clock : old) {
     for (const Duration time : old) {
-      Ledger ledger = full_ledger();
+      JobLedger ledger = full_ledger();
       ledger.clock = clock;
       ledger.job.trust[0].at = ledger.stragglers.replaced[0].at = ledger.stragglers.groups[0].next =
           Instant(time);
@@ -112,12 +112,12 @@ TEST(Ledger, WhateverTimesItHasNothingThatWasIsLaterThanNow) {
 }
 
 // Each change is a write to the disk.
-TEST(Ledger, DoesNotChangeBecauseTimePasses) {
+TEST(JobLedger, DoesNotChangeBecauseTimePasses) {
   Job job({{.name = "decode-0", .role = net::Role::kDecode}}, {}, "n",
           {.nodes = {{.name = "a", .cores = 2}}});
   std::vector<Effect> effects;
   job.step(NodeBlamed{"a"}, Instant(seconds(10)), effects);
-  Ledger ledger;
+  JobLedger ledger;
   take(ledger, job);
   ASSERT_EQ(ledger.job.trust.size(), 1U);
   const std::string bytes = encode(ledger);
@@ -127,8 +127,8 @@ TEST(Ledger, DoesNotChangeBecauseTimePasses) {
 }
 
 // Labels, paths and numbers of processes that a job file or an agent may have.
-TEST(Ledger, HoldsWhateverAJobMayHave) {
-  Ledger ledger = full_ledger();
+TEST(JobLedger, HoldsWhateverAJobMayHave) {
+  JobLedger ledger = full_ledger();
   ledger.plan_nodes.assign(kNodesMax, ledger.plan_nodes[0]);
   ledger.job.nodes.assign(kNodesMax, ledger.job.nodes[0]);
   ledger.job.processes.assign(2047 + 2047 + 64 + 1, ledger.job.processes[0]);
@@ -139,7 +139,7 @@ TEST(Ledger, HoldsWhateverAJobMayHave) {
   EXPECT_EQ(*read, ledger);
 }
 
-TEST(Ledger, ADamagedOneIsRefused) {
+TEST(JobLedger, ADamagedOneIsRefused) {
   const std::string whole = encode(full_ledger());
   for (size_t i = 0; i < whole.size(); ++i) {
     std::string damaged = whole;
@@ -150,7 +150,7 @@ TEST(Ledger, ADamagedOneIsRefused) {
   EXPECT_FALSE(decode_ledger(whole + "x"));
 }
 
-TEST(Ledger, AnEngineIsOnDiskBeforeAnybodyIsToldToBecomeIt) {
+TEST(JobLedger, AnEngineIsOnDiskBeforeAnybodyIsToldToBecomeIt) {
   const Job job({}, {}, "n");
   const net::Drain changes{.deadline_ms = 1, .next = {.engine_id = "decode-0.n.7"}};
   const Event heartbeat = MessageArrived{"decode-0", net::HeartbeatSent{}};
@@ -162,7 +162,7 @@ TEST(Ledger, AnEngineIsOnDiskBeforeAnybodyIsToldToBecomeIt) {
 }
 
 // A launcher died just after its workers had left, and the next one sent requests to them.
-TEST(Ledger, AProcessLeavesOnlyWhenThisIsOnDisk) {
+TEST(JobLedger, AProcessLeavesOnlyWhenThisIsOnDisk) {
   const Job job({{.name = "decode-0", .role = net::Role::kDecode}}, {}, "n");
   const net::Drain leaves{.deadline_ms = 1};
   EXPECT_EQ(ledger_due(job, TimePassed{}, {Send{"decode-0", leaves}}), LedgerDue::kBefore);
