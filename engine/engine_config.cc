@@ -129,6 +129,10 @@ void read(ConfigReader& in, EngineConfig& config) {
   in.field("fake_hang_on_token", config.fake_hang_on_token,
            {"For tests: the fake engine hangs when it computes this token; 0: never."}, {0, 255});
   read(in, config.foreign);
+  if (config.foreign.gpus > 0 && in.has("gpu") && !config.gpu) {
+    in.fail("gpus", "is " + std::to_string(config.foreign.gpus) + ", and `gpu` is false");
+  }
+  config.gpu = config.gpu || config.foreign.gpus > 0;
   check_kind(in, config);
   if (config.batch_tokens < config.sequences) {
     in.fail("batch_tokens", "must be at least `sequences`, or a step cannot serve them all");

@@ -34,6 +34,7 @@ JobRunner::JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options
                      Observer& observer)
     : loop_(loop),
       options_(std::move(options)),
+      ports_each_(engine_ports(options_.specs)),
       observer_(observer),
       cluster_(cluster),
       link_authority_(options_.root_key.derive("kv links")),
@@ -252,9 +253,37 @@ void JobRunner::carry_out(const Spawn& effect) {
   }
   const auto work = options_.specs.work.find({effect.role, effect.model});
   spec.work = work == options_.specs.work.end() ? "" : work->second;
-  const auto slot = options_.slots.find(effect.name);
-  spec.slot = slot == options_.slots.end() ? 0 : slot->second;
+  spec.ports_from = ports_from(effect.incarnation);
   cluster_.spawn(order);
+  spawn_other_parts(effect.place, std::move(order));
+}
+
+// As the plan shows them, where the routers start first. Peers remember the ports of a dead engine,
+// so its successor has others.
+uint64_t JobRunner::ports_from(Incarnation incarnation) const {
+  const auto others = static_cast<uint64_t>(std::ranges::count_if(
+      options_.processes, [](const ProcessPlan& each) { return each.demand.role.empty(); }));
+  return (incarnation.value - std::min(incarnation.value, others + 1)) * ports_each_;
+}
+
+// They talk to the first part alone, and to no router.
+void JobRunner::spawn_other_parts(const Place& place, SpawnOrder order) {
+  net::ProcessSpec& spec = order.spec;
+  spec.control = {};
+  spec.key = spec.router_key = spec.link_keys = {};
+  spec.head_host = spec.host;
+  for (const PlacePart& part : place.more) {
+    spec.part += 1;
+    spec.host = host_of(part.node);
+    spec.gpus = gpus_text(part.gpus);
+    order.node = part.node;
+    cluster_.spawn(order);
+  }
+}
+
+void JobRunner::set_specs(JobSpecs specs) {
+  options_.specs = std::move(specs);
+  ports_each_ = engine_ports(options_.specs);
 }
 
 // Routers and the Batch API's process show each other keys of their own.

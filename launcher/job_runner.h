@@ -46,8 +46,6 @@ struct JobRunnerOptions {
   std::string control_key;    // Opens the control routes of its routers; empty: there are none.
   bool https = false;         // The routers' doors.
   JobSpecs specs;
-  // By name, for workers with engines of other makes (net/control/process_spec.h).
-  std::map<std::string, uint32_t> slots;
 };
 
 class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
@@ -92,7 +90,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
 
   const Job& job() const { return job_; }
   // Processes that start from now on get these. The Job must hear GroupsChanged, too.
-  void set_specs(JobSpecs specs) { options_.specs = std::move(specs); }
+  void set_specs(JobSpecs specs);
   // The API key of a worker's HTTP port; empty: it needs none.
   std::string worker_key(const std::string& name) const;
   // Where the launcher reaches a process, and the key that it shows there. Requires: the process is
@@ -149,9 +147,13 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   }
   std::string router_key() const;
   void add_batch_keys(net::ProcessSpec& spec) const;
+  uint64_t ports_from(Incarnation incarnation) const;
+  // `order`: of the first part.
+  void spawn_other_parts(const Place& place, SpawnOrder order);
 
   net::Loop& loop_;
   JobRunnerOptions options_;
+  uint32_t ports_each_;  // engine_ports() of the specs.
   Observer& observer_;
   Cluster& cluster_;
   const kvtransfer::LinkAuthority link_authority_;

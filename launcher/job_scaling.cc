@@ -82,7 +82,7 @@ std::vector<ScaledGroup> scaled_groups(const JobConfig& config, const LaunchPlan
                       .role = each.role,
                       .model = each.model,
                       .scaling = scaling_of(config, each.role, each.model),
-                      .gpus = each.group.demand.gpus});
+                      .gpus = each.group.demand.gpus * each.group.demand.parts});
   }
   return groups;
 }

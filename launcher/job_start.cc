@@ -29,7 +29,7 @@ std::vector<ProcessPlan> processes_of(const LaunchPlan& plan, const JobSpecs& sp
                          .role = row.role,
                          .model = row.model,
                          .demand = group == nullptr ? Demand{} : group->group.demand,
-                         .place = {.node = row.node, .gpus = row.gpus},
+                         .place = row.place(),
                          .spec = specs.digest(row.role, row.model)});
   }
   return processes;
@@ -77,8 +77,7 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
                            .weights = {},
                            .control_key = control_key,
                            .https = config.router.tls.on(),
-                           .specs = specs,
-                           .slots = {}};
+                           .specs = specs};
   if (run.adopts()) {
     options.record = ledger.job;
   }
@@ -87,7 +86,6 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
   }
   const bool shared = config.router.replicas > 1;
   for (const PlanRow& row : plan.rows) {
-    options.slots[row.name] = static_cast<uint32_t>(foreign_slot(config, row.name));
     if (row.role == net::Role::kRouter) {
       options.doors.push_back({.name = row.name,
                                .node = row.node,

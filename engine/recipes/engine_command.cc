@@ -13,17 +13,6 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// The user's value of an option; nothing: the user does not set it.
-std::optional<std::string> users_option(const Texts& args, std::string_view option) {
-  const std::string name = option_name(option);
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (is_option(args[i]) && option_name(args[i]) == name) {
-      return option_value(args, i);
-    }
-  }
-  return std::nullopt;
-}
-
 std::optional<std::string> users_variable(const Texts& env, std::string_view variable) {
   const std::string_view name = variable.substr(0, variable.find('=') + 1);
   for (const std::string& own : env) {
@@ -45,17 +34,27 @@ struct Template {
   }
 };
 
-Template template_of(const EngineRecipe& recipe, const EngineValues& values) {
+Template template_of(const EngineRecipe& recipe, const ForeignConfig& config,
+                     const EngineValues& values) {
   Template all{.args = recipe.command, .environment = recipe.environment};
   all.add(values.role == "prefill"  ? recipe.prefill
           : values.role == "decode" ? recipe.decode
                                     : recipe.both);
   all.add(values.gpu ? recipe.gpu : recipe.cpu);
+  const Texts sizes = parallel_args(shape_wish(recipe, config, values.gpu));
+  all.args.insert(all.args.end(), sizes.begin(), sizes.end());
+  if (values.shape.nodes > 1) {
+    all.add(recipe.nodes);
+  }
+  if (values.part > 0) {
+    all.add(recipe.follower);
+  }
   return all;
 }
 
 Words words_of(const EngineRecipe& recipe, const EngineValues& values) {
   const auto lease = std::chrono::ceil<std::chrono::seconds>(values.lease).count();
+  const EngineShape& shape = values.shape;
   Words words = {{"model", values.model},
                  {"served_name", values.served_name},
                  {"name", values.name},
@@ -64,10 +63,17 @@ Words words_of(const EngineRecipe& recipe, const EngineValues& values) {
                  {"engine_id", values.engine_id},
                  {"lease_seconds", std::to_string(lease)},
                  {"threads", std::to_string(values.threads)},
-                 {"device", values.gpu ? "cuda" : "cpu"}};
+                 {"device", values.gpu ? "cuda" : "cpu"},
+                 {"tensor", std::to_string(shape.tensor)},
+                 {"pipeline", std::to_string(shape.pipeline)},
+                 {"data", std::to_string(shape.data)},
+                 {"gpus", std::to_string(shape.gpus)},
+                 {"nodes", std::to_string(shape.nodes)},
+                 {"node_rank", std::to_string(values.part)},
+                 {"head_host", values.head_host.empty() ? values.host : values.head_host}};
+  const std::vector<PortWord> ports = port_words(recipe, shape);
   for (size_t i = 0; i < values.ports.size(); ++i) {
-    const std::string& word = i == 0 ? "port" : recipe.ports[i - 1];
-    words.insert_or_assign(word, std::to_string(values.ports[i]));
+    words.insert_or_assign(ports.at(i).word, std::to_string(values.ports[i]));
   }
   return words;
 }
@@ -116,7 +122,7 @@ class Merge {
     Texts kept;
     for (size_t i = 0; i < all_.args.size(); ++i) {
       const auto own =
-          is_option(all_.args[i]) ? users_option(config_.args, all_.args[i]) : std::nullopt;
+          is_option(all_.args[i]) ? option_of(config_.args, all_.args[i]) : std::nullopt;
       if (!own) {
         kept.push_back(all_.args[i]);
         continue;
@@ -182,7 +188,7 @@ uint16_t EngineCommand::port() const {
 
 EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& config,
                              const EngineValues& values) {
-  const Merge merge(template_of(recipe, values), config, words_of(recipe, values));
+  const Merge merge(template_of(recipe, config, values), config, words_of(recipe, values));
   EngineCommand command{.argv = merge.args(), .words = merge.words(), .warnings = merge.warnings()};
   if (!config.program.empty()) {
     command.argv.front() = config.program;
@@ -191,7 +197,7 @@ EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& co
     const size_t equals = variable.find('=');
     command.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
   }
-  if (values.role == "prefill") {
+  if (values.role == "prefill" && values.part == 0) {
     command.kv_address = fill_words(recipe.kv_address, command.words);
   }
   return command;
@@ -199,12 +205,13 @@ EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& co
 
 std::vector<uint16_t> ports_of_user(const EngineRecipe& recipe, const ForeignConfig& config,
                                     const EngineValues& values) {
+  const std::vector<PortWord> words = port_words(recipe, values.shape);
   EngineValues none = values;
-  none.ports.assign(recipe.ports.size() + 1, 0);
-  const Merge merge(template_of(recipe, none), config, words_of(recipe, none));
+  none.ports.assign(words.size(), 0);
+  const Merge merge(template_of(recipe, config, none), config, words_of(recipe, none));
   std::vector<uint16_t> ports;
-  for (size_t i = 0; i < none.ports.size(); ++i) {
-    const auto found = merge.words().find(i == 0 ? std::string("port") : recipe.ports[i - 1]);
+  for (const PortWord& word : words) {
+    const auto found = merge.words().find(word.word);
     ports.push_back(parse_number<uint16_t>(found->second).value_or(0));
   }
   return ports;

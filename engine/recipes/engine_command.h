@@ -24,7 +24,10 @@ struct EngineValues {
   Duration lease{};       // For how long a prefill engine keeps KV that nobody has fetched.
   uint32_t threads = 1;
   bool gpu = false;
-  std::vector<uint16_t> ports;  // One for {port}, then one for each of the recipe's `ports`.
+  EngineShape shape;
+  uint32_t part = 0;            // Which of its nodes this is; the first one serves.
+  std::string head_host;        // Of the first one; empty: this is it.
+  std::vector<uint16_t> ports;  // Those of port_words(), in that order.
 };
 
 struct EngineCommand {

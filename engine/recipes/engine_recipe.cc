@@ -14,11 +14,16 @@ constexpr auto kShipped = std::to_array<ShippedFile>({
 });
 
 constexpr size_t kPortsMax = 8;
+// Engines take some of the next ports, too, without being asked.
+constexpr uint32_t kPortsOfRendezvous = 16;
 
 WordNames known_words(const EngineRecipe& recipe) {
-  WordNames known = {"model", "served_name", "name",          "role",    "host",
-                     "port",  "engine_id",   "lease_seconds", "threads", "device"};
-  known.insert(recipe.ports.begin(), recipe.ports.end());
+  WordNames known = {"model",     "served_name",   "name",    "role",      "host",     "port",
+                     "engine_id", "lease_seconds", "threads", "device",    "tensor",   "pipeline",
+                     "data",      "gpus",          "nodes",   "node_rank", "head_host"};
+  for (const auto* const ports : {&recipe.ports, &recipe.rank_ports, &recipe.head_ports}) {
+    known.insert(ports->begin(), ports->end());
+  }
   return known;
 }
 
@@ -118,14 +123,33 @@ void read_metrics(ConfigReader& in, RecipeMetrics& metrics) {
 void read_ports(ConfigReader& in, EngineRecipe& recipe) {
   in.field("ports", recipe.ports,
            {"Words for ports that the engine needs besides {port}, such as bootstrap_port."});
-  if (recipe.ports.size() > kPortsMax) {
-    in.fail("ports", "must be at most " + std::to_string(kPortsMax));
-  }
-  for (const std::string& port : recipe.ports) {
-    if (!is_word(port) || port == "port") {
-      in.fail("ports", "must be words of a-z and _ other than port, got " + port);
+  in.field("rank_ports", recipe.rank_ports,
+           {"Words for the first of several ports in a row, one for each data-parallel rank."});
+  in.field("head_ports", recipe.head_ports,
+           {"Words for ports of the first node of an engine over several nodes."});
+  for (const auto& [key, ports] :
+       {std::pair("ports", &recipe.ports), std::pair("rank_ports", &recipe.rank_ports),
+        std::pair("head_ports", &recipe.head_ports)}) {
+    if (ports->size() > kPortsMax) {
+      in.fail(key, "must be at most " + std::to_string(kPortsMax));
+    }
+    for (const std::string& port : *ports) {
+      if (!is_word(port) || port == "port") {
+        in.fail(key, "must be words of a-z and _ other than port, got " + port);
+      }
     }
   }
+}
+
+void read_spread(ConfigReader& in, const WordNames& known, EngineRecipe& recipe) {
+  in.section("parallel", {"How its parallel sizes are spelled on its command line."},
+             [&](ConfigReader& section) { read(section, recipe.parallel); });
+  read_part(in, "nodes", {"Additions for each node of an engine over several nodes."}, known,
+            recipe.nodes);
+  read_part(in, "follower", {"More for each node of it but the first, which serves."}, known,
+            recipe.follower);
+  in.field("alike", recipe.alike,
+           {"Options that prefill and decode engines must have alike; `pdjob plan` warns."});
 }
 
 void read_http(ConfigReader& in, EngineRecipe& recipe) {
@@ -181,6 +205,7 @@ void read(ConfigReader& in, EngineRecipe& recipe) {
             recipe.both);
   read_part(in, "cpu", {"Additions for an engine that computes on CPUs."}, known, recipe.cpu);
   read_part(in, "gpu", {"Additions for an engine that computes on a GPU."}, known, recipe.gpu);
+  read_spread(in, known, recipe);
   in.field(
       "key_environment", recipe.key_environment,
       {"The variable from which it takes the key that it asks of clients. Without it, its port "
@@ -225,6 +250,22 @@ EngineRecipe shipped_engine_recipe(std::string_view name) {
 const std::vector<std::string>& shipped_engine_recipes() {
   static const std::vector<std::string> known = shipped_names(kShipped);
   return known;
+}
+
+std::vector<PortWord> port_words(const EngineRecipe& recipe, const EngineShape& shape) {
+  std::vector<PortWord> words = {{.word = "port"}};
+  for (const std::string& port : recipe.ports) {
+    words.push_back({.word = port});
+  }
+  for (const std::string& port : recipe.rank_ports) {
+    words.push_back({.word = port, .count = shape.data});
+  }
+  for (const std::string& port : recipe.head_ports) {
+    if (shape.nodes > 1) {
+      words.push_back({.word = port, .count = kPortsOfRendezvous});
+    }
+  }
+  return words;
 }
 
 }  // namespace pdjob::engine

@@ -11,6 +11,7 @@
 #include "common/config/config_reader.h"
 #include "common/config/words.h"
 #include "common/result.h"
+#include "engine/recipes/parallel.h"
 
 namespace pdjob::engine {
 
@@ -55,6 +56,14 @@ struct EngineRecipe {
   std::string key_environment;
   std::vector<std::string> open;   // What answers without the key.
   std::vector<std::string> ports;  // Words for more ports than {port}.
+  // Words for the first of so many ports in a row as the engine has data-parallel ranks.
+  std::vector<std::string> rank_ports;
+  std::vector<std::string> head_ports;  // Of an engine over several nodes: ports of its first node.
+  ParallelOptions parallel;
+  RecipePart nodes;     // For each node of an engine over several.
+  RecipePart follower;  // On top, for each but the first.
+  // Options that both roles of a model must have alike, or KV of one means nothing to the other.
+  std::vector<std::string> alike;
 
   std::string ready_path;      // A GET that is answered with 200 when it is ready.
   std::string warm_up_path;    // A POST of a completion; empty: it warms up by itself.
@@ -77,5 +86,13 @@ Result<EngineRecipe> parse_engine_recipe(const std::string& source, const std::s
 // A recipe that is part of the program, by its name. Requires: there is one.
 EngineRecipe shipped_engine_recipe(std::string_view name);
 const std::vector<std::string>& shipped_engine_recipes();  // Their names.
+
+// A port that an engine needs, or several in a row.
+struct PortWord {
+  std::string word;  // Of the first.
+  uint32_t count = 1;
+};
+// All, {port} first.
+std::vector<PortWord> port_words(const EngineRecipe& recipe, const EngineShape& shape);
 
 }  // namespace pdjob::engine

@@ -65,6 +65,21 @@ void check_options(ConfigReader& in, const ForeignConfig& config) {
   }
 }
 
+void read_spread(ConfigReader& in, ForeignConfig& config) {
+  in.section(
+      "parallel",
+      {"How an engine of another make is spread. Its recipe turns this into the engine's own "
+       "options; such options in `args` count, too."},
+      [&](ConfigReader& section) { read(section, config.parallel); });
+  in.field("gpus", config.gpus,
+           {"GPUs of one engine, over all its nodes. 0: as many as its parallel sizes take, if "
+            "`gpu` is true."},
+           {0, kEngineGpusMax});
+  in.field("nodes", config.nodes,
+           {"Nodes that one engine spans. All its parts start, serve and end together."},
+           {1, kEngineNodesMax});
+}
+
 // The section, or the path of a file that holds its keys.
 void read_recipe(ConfigReader& in, ForeignConfig& config) {
   if (in.written("recipe").empty()) {
@@ -102,8 +117,9 @@ void read(ConfigReader& in, ForeignConfig& config) {
       {"More variables of an engine of another make: NAME=value, each. They win as `args` do."});
   read_ports(in, config);
   read_recipe(in, config);
+  read_spread(in, config);
   check_options(in, config);
-  for (const char* const key : {"program", "args", "env", "ports"}) {
+  for (const char* const key : {"program", "args", "env", "ports", "parallel", "gpus", "nodes"}) {
     if (config.make.empty() && in.has(key)) {
       in.fail(key, "is for engines of other makes; `kind` names pdjob's own");
     }
@@ -124,6 +140,35 @@ EngineRecipe recipe_of(const ForeignConfig& config) {
   EngineRecipe recipe = config.recipe;
   recipe.name = recipe.command.empty() ? std::string(kCommand) : recipe.command.front();
   return recipe;
+}
+
+ShapeWish shape_wish(const EngineRecipe& recipe, const ForeignConfig& config, bool gpu) {
+  return {.options = recipe.parallel,
+          .keys = config.parallel,
+          .args = config.args,
+          .gpus = config.gpus,
+          .nodes = config.nodes,
+          .computes_on_gpu = gpu};
+}
+
+EngineShape shape_of(const ForeignConfig& config, bool gpu) {
+  const EngineRecipe recipe = recipe_of(config);
+  return shape_of(shape_wish(recipe, config, gpu));
+}
+
+uint32_t ports_of_engine(const ForeignConfig& config) {
+  const EngineRecipe recipe = recipe_of(config);
+  uint32_t ports = 0;
+  for (const PortWord& word : port_words(recipe, shape_of(shape_wish(recipe, config, false)))) {
+    ports += word.count;
+  }
+  return ports;
+}
+
+size_t band_offset(const ForeignConfig& config, uint64_t from) {
+  const size_t offset = from % config.ports.size();
+  const bool round = offset + ports_of_engine(config) > config.ports.size();
+  return round && config.nodes > 1 ? 0 : offset;  // Its nodes find them without a search.
 }
 
 }  // namespace pdjob::engine

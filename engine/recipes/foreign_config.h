@@ -7,6 +7,7 @@
 
 #include "common/config/config_reader.h"
 #include "engine/recipes/engine_recipe.h"
+#include "engine/recipes/parallel.h"
 
 namespace pdjob::engine {
 
@@ -14,6 +15,8 @@ namespace pdjob::engine {
 struct PortBand {
   uint16_t first = 21000;
   uint16_t last = 21999;
+
+  size_t size() const { return size_t{1} + last - first; }
   friend bool operator==(const PortBand&, const PortBand&) = default;
 };
 
@@ -23,6 +26,9 @@ struct ForeignConfig {
   std::vector<std::string> args;  // Appended; each replaces the same option of the recipe.
   std::vector<std::string> env;   // NAME=value; the same.
   PortBand ports;
+  Parallel parallel;
+  uint32_t gpus = 0;  // Of one engine, over all its nodes; 0: as its parallel sizes say.
+  uint32_t nodes = 1;
   EngineRecipe recipe;  // Of "command".
 };
 
@@ -31,5 +37,16 @@ void read(ConfigReader& in, ForeignConfig& config);
 
 // Requires: config.make is not empty.
 EngineRecipe recipe_of(const ForeignConfig& config);
+
+// How its engines are spread. `gpu`: whether they compute on GPUs. The recipe must outlive the
+// wish.
+ShapeWish shape_wish(const EngineRecipe& recipe, const ForeignConfig& config, bool gpu);
+EngineShape shape_of(const ForeignConfig& config, bool gpu);
+
+// How many ports one node of such an engine takes.
+uint32_t ports_of_engine(const ForeignConfig& config);
+// Where in the band its ports begin. Starts that follow each other have a `from` that grows by at
+// least so many, so a port comes again only after all others.
+size_t band_offset(const ForeignConfig& config, uint64_t from);
 
 }  // namespace pdjob::engine

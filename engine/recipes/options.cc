@@ -23,4 +23,15 @@ std::string option_value(const std::vector<std::string>& args, size_t i) {
   return i + 1 < args.size() && !is_option(args[i + 1]) ? args[i + 1] : "";
 }
 
+std::optional<std::string> option_of(const std::vector<std::string>& args,
+                                     std::string_view option) {
+  const std::string name = option_name(option);
+  for (size_t i = args.size(); i-- > 0;) {
+    if (is_option(args[i]) && option_name(args[i]) == name) {
+      return option_value(args, i);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace pdjob::engine

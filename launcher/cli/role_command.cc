@@ -77,14 +77,12 @@ int run_worker_as(net::ProcessSpec spec, WorkerSpec work) {
     engine.model_path = spec.weights.path.empty() ? engine.model_path : spec.weights.path;
   }
   if (engine.kind == engine::EngineKind::kForeign) {
-    const uint32_t slot = spec.slot;
     return worker::run_foreign_worker({.spec = std::move(spec),
                                        .engine = std::move(engine),
                                        .lease = work.kvtransfer.lease,
                                        .drain_timeout = work.drain_timeout,
                                        .start_timeout = work.start_timeout,
-                                       .fingerprint = work.fingerprint,
-                                       .slot = slot});
+                                       .fingerprint = work.fingerprint});
   }
   if (work.kvtransfer.listen_host.empty() && !spec.control.empty()) {
     work.kvtransfer.listen_host = spec.host;  // One by hand may listen on a name, or everywhere.

@@ -263,7 +263,9 @@ bool Job::find_place(Process& process, Instant now) {
     process.place =
         placement_.take(process.demand, {.levels = &levels}).value_or(ChosenPlace{}).place;
   }
-  return !places_ || (!process.place.node.empty() && !absent_.contains(process.place.node));
+  const auto absent = [this](const PlacePart& part) { return absent_.contains(part.node); };
+  return !places_ ||
+         (!process.place.node.empty() && std::ranges::none_of(process.place.parts(), absent));
 }
 
 // A router's door and the files of the Batch API are on its node.
@@ -328,9 +330,6 @@ void Job::start_waiting(Turn& turn) {
 
 void Job::died(Process& process, const std::string& how, net::LossCause cause, Turn& turn) {
   by_incarnation_.erase(process.incarnation.value);
-  if (process.fate == Fate::kRestart && process.is_worker()) {
-    blame(process.place.node, NodeTrust::kDeath, turn);
-  }
   supervision_.died(process, how, cause, turn);
   ended(process, turn);
 }

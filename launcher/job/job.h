@@ -158,7 +158,8 @@ class Job {
   void dismiss(Process& process, Fate fate, Turn& turn);
   void begin_leaving(Process& process, Fate fate, Turn& turn);
   bool group_changes(const Process& process) const;
-  void reported_dead(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
+  void part_died(Process& process, const std::string& node, const std::string& how,
+                 net::LossCause cause, Turn& turn);
   void died(Process& process, const std::string& how, net::LossCause cause, Turn& turn);
   void ended(Process& process, Turn& turn);
   void remove(Process& process, Turn& turn);

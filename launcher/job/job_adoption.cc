@@ -99,22 +99,24 @@ void Job::take_stock(const NodeJoined& event, Turn& turn) {
   std::unordered_set<const Process*> here;
   for (const RunningProcess& running : event.running) {
     Process* const process = living(running.incarnation);
-    if (process == nullptr || process->place.node != event.node.name) {
+    if (process == nullptr || !process->place.has_part_on(event.node.name)) {
       turn.emit(SendSignal{running.incarnation, Signal::kKill, event.node.name});
       continue;
     }
-    process->pid = running.pid;
+    process->pid = process->place.node == event.node.name ? running.pid : process->pid;
     here.insert(process);
     supervision_.repeat_signal(*process, turn);
   }
   if (absent_.erase(event.node.name) == 0) {
     return;
   }
-  adopted_ += here.size();
+  adopted_ += static_cast<uint64_t>(std::ranges::count_if(
+      here, [&](const Process* process) { return process->place.node == event.node.name; }));
   for (auto row = processes_.begin(); row != processes_.end();) {
     Process& process = *row++;  // It may be removed.
-    if (process.place.node == event.node.name && process.alive() && !here.contains(&process)) {
-      died(process, "it ended while the job had no launcher", net::LossCause::kOutside, turn);
+    if (process.place.has_part_on(event.node.name) && process.alive() && !here.contains(&process)) {
+      part_died(process, event.node.name, "it ended while the job had no launcher",
+                net::LossCause::kOutside, turn);
     }
   }
   if (absent_.empty()) {

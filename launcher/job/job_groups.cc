@@ -92,9 +92,9 @@ bool Job::keeps_model(const Process& process, net::Role next) const {
   const Demand& now = process.demand;
   return !process.is_foreign() &&
          (group == nullptr ||
-          (group->spec == process.spec && group->demand.cores == now.cores &&
-           group->demand.gpus == now.gpus && group->demand.memory_bytes == now.memory_bytes &&
-           group->demand.file == now.file));
+          (group->spec == process.spec && group->demand.parts == now.parts &&
+           group->demand.cores == now.cores && group->demand.gpus == now.gpus &&
+           group->demand.memory_bytes == now.memory_bytes && group->demand.file == now.file));
 }
 
 // To routers, an engine has left, and another one comes.
@@ -123,18 +123,23 @@ void Job::follow_changed_group(Process& process) {
   }
 }
 
-// A worker of another role, or of a group that has changed, may need more. It stays on its node if
-// there is room.
+// A worker of another role, or of a group that has changed, may need more. It stays on its nodes
+// if there is room.
 void Job::follow_group(Process& process) {
   const JobGroup* const group = group_of(process.role, process.model);
   process.spec = group == nullptr ? process.spec : group->spec;
   if (group == nullptr || group->demand == process.demand) {
     return;
   }
-  const std::string node = process.place.node;
+  std::vector<std::string> nodes;
+  for (const PlacePart& part : process.place.parts()) {
+    nodes.push_back(part.node);
+  }
   give_back_place(process);
   process.demand = group->demand;
-  process.place = placement_.take_on(node, process.demand).value_or(Place{});
+  if (nodes.size() == process.demand.parts) {
+    process.place = placement_.take_on(nodes, process.demand).value_or(Place{});
+  }
 }
 
 const JobGroup* Job::group_of(net::Role role, const std::string& model) const {

@@ -42,40 +42,50 @@ void Job::on(const NodeLost& event, Turn& turn) {
     if (!process.place.has_part_on(event.name) || !places_) {
       continue;
     }
+    const Place place = process.place;
     give_back_place(process);
-    if (process.alive()) {
-      died(process, "node " + event.name + " is lost: " + event.why, net::LossCause::kOutside,
-           turn);
+    if (!process.alive()) {
+      continue;
     }
+    for (const PlacePart& part : place.parts()) {
+      if (part.node != event.name) {
+        turn.emit(SendSignal{process.incarnation, Signal::kKill, part.node});
+      }
+    }
+    died(process, "node " + event.name + " is lost: " + event.why, net::LossCause::kOutside, turn);
   }
 }
 
 void Job::on(const Spawned& event, Turn&) {
-  if (Process* process = living_on(event.node, event.incarnation)) {
+  Process* const process = living_on(event.node, event.incarnation);
+  if (process != nullptr && (!places_ || process->place.node == event.node)) {
     process->pid = event.pid;
   }
 }
 
 void Job::on(const SpawnFailed& event, Turn& turn) {
   if (Process* process = living_on(event.node, event.incarnation)) {
-    reported_dead(*process, event.reason, net::LossCause::kOutside, turn);
+    part_died(*process, event.node, event.reason, net::LossCause::kOutside, turn);
   }
 }
 
 void Job::on(const ProcessExited& event, Turn& turn) {
   if (Process* process = living_on(event.node, event.incarnation)) {
     const bool crashed = event.crashed && !group_changes(*process);
-    reported_dead(*process, event.how, crashed ? net::LossCause::kCrash : net::LossCause::kOutside,
-                  turn);
+    part_died(*process, event.node, event.how,
+              crashed ? net::LossCause::kCrash : net::LossCause::kOutside, turn);
   }
 }
 
 // A node may be wrong, or lie: what it may have left running must not serve beside the next
-// incarnation.
-void Job::reported_dead(Process& process, const std::string& how, net::LossCause cause,
-                        Turn& turn) {
-  turn.emit(SendSignal{process.incarnation, Signal::kKill, process.place.node});
-  died(process, how, cause, turn);
+// incarnation. One part's death ends all.
+void Job::part_died(Process& process, const std::string& node, const std::string& how,
+                    net::LossCause cause, Turn& turn) {
+  supervision_.signal(process, Signal::kKill, turn);
+  if (process.fate == Fate::kRestart && process.is_worker()) {
+    blame(node, NodeTrust::kDeath, turn);
+  }
+  died(process, process.place.more.empty() ? how : how + " on node " + node, cause, turn);
 }
 
 void Job::on(const ProcessSeen& event, Turn& turn) {
@@ -92,7 +102,7 @@ Process* Job::living(Incarnation incarnation) {
 
 Process* Job::living_on(const std::string& node, Incarnation incarnation) {
   Process* const process = living(incarnation);
-  return process == nullptr || (places_ && process->place.node != node) ? nullptr : process;
+  return process == nullptr || (places_ && !process->place.has_part_on(node)) ? nullptr : process;
 }
 
 }  // namespace pdjob::launcher

@@ -74,6 +74,7 @@ void fields(Codec& codec, Of<Node, Codec> node) {
 
 template <class Codec>
 void fields(Codec& codec, Of<Demand, Codec> demand) {
+  codec.value(demand.parts);
   codec.value(demand.cores);
   codec.value(demand.gpus);
   codec.value(demand.lends);

@@ -155,12 +155,18 @@ bool Supervision::adopt(Process& process, Turn& turn) {
   PDJOB_CHECK(false, process.name);
 }
 
+void Supervision::signal(const Process& process, Signal signal, Turn& turn) {
+  for (const PlacePart& part : process.place.parts()) {
+    turn.emit(SendSignal{process.incarnation, signal, part.node});
+  }
+}
+
 void Supervision::repeat_signal(const Process& process, Turn& turn) {
   const bool unregistered = process.entry.engine_id.empty();
   if (process.killed) {
-    turn.emit(SendSignal{process.incarnation, Signal::kKill, process.place.node});
+    signal(process, Signal::kKill, turn);
   } else if (process.state == ProcessState::kDraining && process.drain_sent && unregistered) {
-    turn.emit(SendSignal{process.incarnation, Signal::kTerminate, process.place.node});
+    signal(process, Signal::kTerminate, turn);
   }
 }
 
@@ -181,7 +187,7 @@ void Supervision::dismiss(Process& process, Fate fate, Turn& turn) {
     case ProcessState::kStarting:
       enter(process, ProcessState::kDraining, turn, turn.now + kExitGrace);
       process.drain_sent = true;
-      turn.emit(SendSignal{process.incarnation, Signal::kTerminate, process.place.node});
+      signal(process, Signal::kTerminate, turn);
       break;
     case ProcessState::kHung:
       kill(process, "", turn);
@@ -235,7 +241,7 @@ void Supervision::kill(Process& process, const std::string& why, Turn& turn) {
     if (process.killed_for.empty()) {
       process.killed_for = why;
     }
-    turn.emit(SendSignal{process.incarnation, Signal::kKill, process.place.node});
+    signal(process, Signal::kKill, turn);
   }
 }
 

@@ -36,6 +36,8 @@ class Supervision {
   // Goes on with a process that an earlier launcher started. Returns whether it is leaving: the
   // caller then calls drain(), as after dismiss().
   bool adopt(Process& process, Turn& turn);
+  // To all its parts.
+  static void signal(const Process& process, Signal signal, Turn& turn);
   // Its node has joined: repeats the signal that could not reach it before.
   void repeat_signal(const Process& process, Turn& turn);
   // Makes the process leave; `fate` decides what follows its end. A serving process keeps serving

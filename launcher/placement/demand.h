@@ -1,5 +1,5 @@
 // Demand: what one process needs of a node, and which nodes it accepts. Place: where it runs, in
-// one part or more. Today an engine is one process on one node: a Demand wants one part. Values.
+// one part or more, each on a node of its own. Values.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,8 @@ enum class Arrange {
 
 // Workers with equal demands are one group.
 struct Demand {
+  // An engine over several nodes has as many parts. All below is of one part.
+  uint32_t parts = 1;
   uint32_t cores = 0;         // Engine threads; 0 for a router, which needs little.
   uint32_t gpus = 0;          // Whole ones.
   bool lends = false;         // Its engine and others of the node lend each other idle threads.
@@ -47,6 +49,8 @@ struct Place {
   std::vector<PlacePart> more = {};  // On other nodes, each with the same demand.
 
   std::vector<PlacePart> parts() const;
+  // The first part becomes that of the place if it has none yet.
+  void add(PlacePart part);
   bool has_part_on(const std::string& of_node) const;
   friend bool operator==(const Place&, const Place&) = default;
 };

@@ -4,7 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/check.h"
 #include "launcher/placement/gang_search.h"
@@ -63,7 +66,19 @@ class Placer {
                   const Terms& terms) const;
   Members order_by(First first, const Counts& wanted, bool overcommit) const;
   Attempt place_tightly(First first, const Counts& wanted, bool overcommit) const;
+  // What is searched for, and the group of each want.
+  struct Division {
+    const Counts& wanted;
+    bool overcommit = false;
+    std::vector<SearchGroup> wants = {};
+    Members groups = {};
+    uint32_t searches_left = 64;
+  };
   std::optional<Attempt> place_by_search(const Counts& wanted, bool overcommit);
+  std::optional<Attempt> divide(size_t g, Division& division);
+  std::optional<Attempt> divide_over(std::span<const std::string> clusters, size_t g,
+                                     uint32_t workers, Division& division);
+  std::optional<Attempt> search(Division& division);
   std::vector<Members> models() const;
 
   const Placement& placement_;
@@ -198,25 +213,80 @@ Attempt Placer::place_tightly(First first, const Counts& wanted, bool overcommit
   return attempt;
 }
 
+// The parts of a worker are in one cluster, and the search knows no clusters. So it is asked for
+// each way to divide such workers over them.
 std::optional<Attempt> Placer::place_by_search(const Counts& wanted, bool overcommit) {
-  std::vector<SearchGroup> wants;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    wants.push_back({.demand = groups_[g].demand, .workers = wanted[g]});
+  Division division{.wanted = wanted, .overcommit = overcommit};
+  return divide(0, division);
+}
+
+std::optional<Attempt> Placer::divide(size_t g, Division& division) {
+  if (g == groups_.size()) {
+    return search(division);
   }
+  const std::vector<std::string> clusters = placement_.clusters();
+  if (groups_[g].demand.parts == 1 || clusters.size() == 1) {
+    division.wants.push_back({.demand = groups_[g].demand, .workers = division.wanted[g]});
+    division.groups.push_back(g);
+    auto found = divide(g + 1, division);
+    division.wants.pop_back();
+    division.groups.pop_back();
+    return found;
+  }
+  return divide_over(clusters, g, division.wanted[g], division);
+}
+
+// The first of these clusters gets all of the workers, or fewer.
+std::optional<Attempt> Placer::divide_over(std::span<const std::string> clusters, size_t g,
+                                           uint32_t workers, Division& division) {
+  if (clusters.empty()) {
+    return workers == 0 ? divide(g + 1, division) : std::nullopt;
+  }
+  std::optional<Attempt> found;
+  for (uint32_t here = workers + 1; here-- > 0 && !found;) {
+    SearchGroup part{.demand = groups_[g].demand, .workers = here};
+    const auto& may = part.demand.clusters;
+    if (here > 0 && !may.empty() && std::ranges::find(may, clusters.front()) == may.end()) {
+      continue;
+    }
+    part.demand.clusters = {clusters.front()};
+    division.wants.push_back(std::move(part));
+    division.groups.push_back(g);
+    found = divide_over(clusters.subspan(1), g, workers - here, division);
+    division.wants.pop_back();
+    division.groups.pop_back();
+  }
+  return found;
+}
+
+std::optional<Attempt> Placer::search(Division& division) {
+  if (division.searches_left == 0) {
+    gave_up_ = true;
+    return std::nullopt;
+  }
+  division.searches_left -= 1;
   const std::vector<NodeShare> nodes = placement_.shares();
-  const SearchResult result = search_places(nodes, wants, overcommit);
+  const SearchResult result = search_places(nodes, division.wants, division.overcommit);
   gave_up_ = gave_up_ || result.outcome == SearchResult::Outcome::kGivenUp;
   if (result.outcome != SearchResult::Outcome::kFound) {
     return std::nullopt;
   }
   Attempt attempt = begin();
-  for (size_t g = 0; g < groups_.size(); ++g) {
+  for (size_t w = 0; w < division.wants.size(); ++w) {
+    const size_t g = division.groups[w];
+    const uint32_t workers = division.wants[w].workers;
+    std::vector<std::string> parts;  // Their nodes. None has more than there are workers.
     for (size_t n = 0; n < nodes.size(); ++n) {
-      for (uint32_t i = 0; i < result.counts[g][n]; ++i) {
-        auto place = attempt.placement.take_on(nodes[n].node().name, groups_[g].demand);
-        PDJOB_CHECK(place.has_value(), groups_[g].name);
-        attempt.places[g].push_back({.place = std::move(*place), .why = Reason::kSearched});
+      parts.insert(parts.end(), result.counts[w][n], nodes[n].node().name);
+    }
+    for (uint32_t worker = 0; worker < workers; ++worker) {
+      std::vector<std::string> own;
+      for (size_t i = worker; i < parts.size(); i += workers) {
+        own.push_back(parts[i]);
       }
+      auto place = attempt.placement.take_on(own, groups_[g].demand);
+      PDJOB_CHECK(place.has_value(), groups_[g].name);
+      attempt.places[g].push_back({.place = std::move(*place), .why = Reason::kSearched});
     }
   }
   return attempt;
@@ -242,12 +312,14 @@ std::string Placer::shortage(const Counts& wanted) const {
     if (placed >= wanted[g]) {
       continue;
     }
+    const uint32_t parts = groups_[g].demand.parts;
     const Shortfall each{
         .cores = groups_[g].demand.cores,
         .gpus = groups_[g].demand.gpus,
         .memory_bytes = groups_[g].demand.memory_bytes + groups_[g].demand.file_bytes};
     text += (text.empty() ? "" : "; ") + groups_[g].name + " has places for " +
             std::to_string(placed) + " of " + std::to_string(wanted[g]) + " workers, each with " +
+            (parts > 1 ? std::to_string(parts) + " nodes of " : "") +
             (each.none() ? "a node" : each.text()) + ": " +
             attempt.placement.nearest(groups_[g].demand);
   }

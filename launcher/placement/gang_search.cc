@@ -27,7 +27,8 @@ struct Want {
   int64_t memory = 0;
   size_t file = 0;  // The first of several groups brings it to a node.
   int64_t file_bytes = 0;
-  uint32_t workers = 0;
+  uint32_t workers = 0;  // Their parts, each counted as a worker.
+  uint32_t most = 0;     // On one node.
 };
 
 constexpr uint32_t kMany = std::numeric_limits<uint32_t>::max();
@@ -55,7 +56,8 @@ class Search {
            .memory = static_cast<int64_t>(demand.memory_bytes),
            .file = files.try_emplace(demand.file, files.size()).first->second,
            .file_bytes = demand.file.empty() ? 0 : static_cast<int64_t>(demand.file_bytes),
-           .workers = group.workers});
+           .workers = group.workers * demand.parts,
+           .most = demand.parts > 1 ? group.workers : kMany});
     }
     for (size_t n = 0; n < nodes.size(); ++n) {
       measure(nodes[n], groups, files, overcommit, nodes_[n]);
@@ -145,9 +147,10 @@ class Search {
       return 0;
     }
     if (!node.limited) {
-      return kMany;
+      return want.most;
     }
-    return std::min({times(node.left.cores, want.cores), times(node.left.gpus, want.gpus),
+    return std::min({want.most, times(node.left.cores, want.cores),
+                     times(node.left.gpus, want.gpus),
                      times(node.left.memory - file, want.memory)});
   }
 

@@ -20,7 +20,7 @@ struct SearchGroup {
 struct SearchResult {
   enum class Outcome { kFound, kImpossible, kGivenUp };
   Outcome outcome = Outcome::kImpossible;
-  // Of kFound: by group and node, how many workers the node gets.
+  // Of kFound: by group and node, how many parts of workers the node gets, at most one of each.
   std::vector<std::vector<uint32_t>> counts;
 };
 

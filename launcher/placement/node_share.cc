@@ -25,6 +25,15 @@ std::vector<PlacePart> Place::parts() const {
   return parts;
 }
 
+void Place::add(PlacePart part) {
+  if (node.empty()) {
+    node = std::move(part.node);
+    gpus = std::move(part.gpus);
+  } else {
+    more.push_back(std::move(part));
+  }
+}
+
 bool Place::has_part_on(const std::string& of_node) const {
   return node == of_node || std::ranges::find(more, of_node, &PlacePart::node) != more.end();
 }

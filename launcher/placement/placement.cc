@@ -1,6 +1,7 @@
 #include "launcher/placement/placement.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -40,6 +41,21 @@ Reason reason_at(size_t position, const Demand& demand, bool tight) {
     default:
       return tight ? Reason::kTightest : Reason::kMostCores;
   }
+}
+
+// How many places of so many parts on different nodes there are, where `rooms` has the parts that
+// each node could take. No node helps more than once with one place; nothing else is in the way.
+uint64_t whole_places(const std::vector<uint64_t>& rooms, uint64_t parts, uint64_t enough) {
+  uint64_t places = 0;
+  for (uint64_t step = std::bit_floor(enough); step > 0; step /= 2) {
+    const uint64_t tried = places + step;
+    uint64_t sum = 0;
+    for (const uint64_t room : rooms) {
+      sum += std::min(room, tried);
+    }
+    places = tried <= enough && sum >= tried * parts ? tried : places;
+  }
+  return places;
 }
 
 // In thousandths of what is wanted, over all that is short.
@@ -109,11 +125,12 @@ const Node* Placement::node(const std::string& name) const {
 
 bool Placement::has_room_elsewhere(const Demand& demand, const std::string& node,
                                    uint32_t level_max, const TrustLevels& levels) const {
-  return std::ranges::any_of(rows_, [&](const NodeState& row) {
+  const auto with_room = std::ranges::count_if(rows_, [&](const NodeState& row) {
     const std::string& name = row.share.node().name;
     return name != node && level_of(name, &levels) <= level_max && row.share.accepted_by(demand) &&
            row.share.lack(demand).none();
   });
+  return static_cast<uint64_t>(with_room) >= demand.parts;
 }
 
 bool Placement::shares_cores(const Place& place, const Demand& demand) const {
@@ -229,18 +246,22 @@ Placement::Rank Placement::rank(const NodeState& row, size_t kind, int64_t relat
           -row.share.cores_free()};
 }
 
-std::optional<ChosenPlace> Placement::take(const Demand& demand, const Terms& terms) {
-  const size_t kind = kind_of(demand);
+std::optional<Reason> Placement::take_part(size_t kind, const Terms& terms,
+                                           const std::set<std::string>& clusters_left_out,
+                                           Place& place) {
+  const Demand& demand = kinds_[kind].demand;
   const auto relatives = relatives_by_cluster(kind);
   constexpr Rank kNone = {std::numeric_limits<int64_t>::max()};
   NodeState* best = nullptr;
   Rank first = kNone;
   Rank second = kNone;
   for (NodeState& row : rows_) {
-    if (row.accepted[kind] == 0 || !admits(row.share, demand, terms)) {
+    const Node& node = row.share.node();
+    if (row.accepted[kind] == 0 || !admits(row.share, demand, terms) ||
+        place.has_part_on(node.name) || clusters_left_out.contains(node.cluster)) {
       continue;
     }
-    const auto near = relatives.find(row.share.node().cluster);
+    const auto near = relatives.find(node.cluster);
     const Rank own = rank(row, kind, near == relatives.end() ? 0 : near->second, terms);
     if (own < first) {
       second = std::exchange(first, own);
@@ -253,27 +274,52 @@ std::optional<ChosenPlace> Placement::take(const Demand& demand, const Terms& te
     return std::nullopt;
   }
   count(*best, kind, 1);
-  PlacePart part = best->share.take(demand);
-  ChosenPlace choice{.place = {.node = std::move(part.node), .gpus = std::move(part.gpus)},
-                     .why = Reason::kFirstName};
+  place.add(best->share.take(demand));
   const auto differs =
       static_cast<size_t>(std::ranges::mismatch(first, second).in1 - first.begin());
-  if (second == kNone) {
-    choice.why = Reason::kOnlyOne;
-  } else if (differs < first.size()) {
-    choice.why = reason_at(differs, demand, terms.tight);
-  }
-  return choice;
+  return second == kNone          ? Reason::kOnlyOne
+         : differs < first.size() ? reason_at(differs, demand, terms.tight)
+                                  : Reason::kFirstName;
 }
 
-std::optional<Place> Placement::take_on(const std::string& node, const Demand& demand) {
-  NodeState* const row = find(node);
-  if (row == nullptr || !row->share.accepted_by(demand) || !row->share.lack(demand).none()) {
-    return std::nullopt;
+std::optional<ChosenPlace> Placement::take(const Demand& demand, const Terms& terms) {
+  const size_t kind = kind_of(demand);
+  std::set<std::string> too_small;  // Clusters.
+  while (true) {
+    ChosenPlace choice;
+    const auto why = take_part(kind, terms, too_small, choice.place);
+    if (!why) {
+      return std::nullopt;
+    }
+    choice.why = *why;
+    const std::string cluster = find(choice.place.node)->share.node().cluster;
+    Terms beside = terms;
+    beside.cluster = cluster;
+    uint32_t parts = 1;
+    while (parts < demand.parts && take_part(kind, beside, {}, choice.place)) {
+      ++parts;
+    }
+    if (parts == demand.parts) {
+      return choice;
+    }
+    release(choice.place, demand);
+    too_small.insert(cluster);
   }
-  count(*row, kind_of(demand), 1);
-  PlacePart part = row->share.take(demand);
-  return Place{.node = std::move(part.node), .gpus = std::move(part.gpus)};
+}
+
+std::optional<Place> Placement::take_on(const std::vector<std::string>& nodes,
+                                        const Demand& demand) {
+  Place place;
+  for (const std::string& node : nodes) {
+    NodeState* const row = find(node);
+    if (row == nullptr || !row->share.accepted_by(demand) || !row->share.lack(demand).none()) {
+      release(place, demand);
+      return std::nullopt;
+    }
+    count(*row, kind_of(demand), 1);
+    place.add(row->share.take(demand));
+  }
+  return place;
 }
 
 void Placement::take(const Place& place, const Demand& demand) {
@@ -302,12 +348,22 @@ void Placement::count(NodeState& row, size_t kind, int64_t change) {
 }
 
 uint64_t Placement::room(const Demand& demand, const Terms& terms, uint64_t enough) const {
+  std::map<std::string_view, std::vector<uint64_t>> rooms;  // By cluster, of each node.
   uint64_t count = 0;
   for (const NodeState& row : rows_) {
-    if (count < enough && row.share.accepted_by(demand) &&
-        (terms.cluster.empty() || row.share.node().cluster == terms.cluster)) {
-      count += row.share.room(demand, terms.overcommit, enough - count);
+    const std::string& cluster = row.share.node().cluster;
+    if (count >= enough || !row.share.accepted_by(demand) ||
+        (!terms.cluster.empty() && cluster != terms.cluster)) {
+      continue;
     }
+    if (demand.parts == 1) {
+      count += row.share.room(demand, terms.overcommit, enough - count);
+    } else {
+      rooms[cluster].push_back(row.share.room(demand, terms.overcommit, enough));
+    }
+  }
+  for (const auto& [cluster, nodes] : rooms) {
+    count += count < enough ? whole_places(nodes, demand.parts, enough - count) : 0;
   }
   return count;
 }

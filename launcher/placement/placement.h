@@ -2,13 +2,15 @@
 // where the model's other workers are. It says why. Nodes with equal reasons are taken by name.
 //
 // It never breaks a rule of a demand (cluster, labels) or of a node (node.h: what is promised
-// once). Which groups fit together is decided by gang.h. Pure.
+// once). The parts of a place are on different nodes of one cluster. Which groups fit together is
+// decided by gang.h. Pure.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,8 +70,8 @@ class Placement {
   // Takes the best place; empty: no node has room.
   std::optional<ChosenPlace> take(const Demand& demand, const Terms& terms);
   std::optional<ChosenPlace> take(const Demand& demand) { return take(demand, Terms{}); }
-  // Takes a place on this node; empty: it has no room.
-  std::optional<Place> take_on(const std::string& node, const Demand& demand);
+  // Takes a place with a part on each of these nodes; empty: one has no room.
+  std::optional<Place> take_on(const std::vector<std::string>& nodes, const Demand& demand);
   // Takes a place that was chosen before, all its parts, whether there is room or not. Parts on
   // unknown nodes are ignored.
   void take(const Place& place, const Demand& demand);
@@ -113,6 +115,9 @@ class Placement {
   std::map<std::string, int64_t, std::less<>> relatives_by_cluster(size_t kind) const;
   Rank rank(const NodeState& row, size_t kind, int64_t relatives_in_cluster,
             const Terms& terms) const;
+  // Adds the best part to the place, on a node that has none yet. Nothing: no node has room.
+  std::optional<Reason> take_part(size_t kind, const Terms& terms,
+                                  const std::set<std::string>& clusters_left_out, Place& place);
   void count(NodeState& row, size_t kind, int64_t change);
   // The row's processes count for another cluster; empty: for none.
   void move_counts(const NodeState& row, const std::string& to);

@@ -4,13 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
-#include "common/parse_number.h"
 #include "engine/recipes/engine_command.h"
 #include "engine/recipes/options.h"
-#include "launcher/plan/gpu_shares.h"
 #include "worker/foreign/engine_process.h"
 
 namespace pdjob::launcher {
@@ -30,76 +29,84 @@ std::string list_of(const std::vector<std::string>& words) {
   return text;
 }
 
-engine::EngineCommand command_of(const JobConfig& config, const engine::EngineConfig& engine,
-                                 const engine::EngineRecipe& recipe, const PlanRow& row,
-                                 size_t slot) {
+// One node of a worker's place, and what its engine runs there.
+struct EnginePart {
+  const engine::EngineConfig& engine;
+  const engine::EngineRecipe& recipe;
+  const PlanRow& row;
+  uint32_t number = 0;
+  std::string host;
+  uint64_t ports_from = 0;
+};
+
+engine::EngineCommand command_of(const EnginePart& part, Duration lease) {
   net::ProcessSpec spec;
-  spec.name = row.name;
-  spec.role = row.role;
-  spec.host = row.host;
+  spec.name = part.row.name;
+  spec.role = part.row.role;
+  spec.host = part.host;
   spec.engine_id = kEngineIdShown;
-  engine::EngineValues values = worker::engine_values(spec, engine, config.kvtransfer.lease);
-  const engine::PortBand& band = engine.foreign.ports;
-  const size_t size = size_t{1} + band.last - band.first;
-  size_t next = worker::first_port_of_slot(recipe, slot);
-  for (uint16_t port : engine::ports_of_user(recipe, engine.foreign, values)) {
-    values.ports.push_back(port != 0 ? port : static_cast<uint16_t>(band.first + next++ % size));
+  spec.part = part.number;
+  spec.head_host = part.row.host;
+  const engine::ForeignConfig& config = part.engine.foreign;
+  engine::EngineValues values = worker::engine_values(spec, part.engine, lease);
+  const std::vector<uint16_t> own = engine::ports_of_user(part.recipe, config, values);
+  size_t next = engine::band_offset(config, part.ports_from);
+  for (const engine::PortWord& word : engine::port_words(part.recipe, values.shape)) {
+    const uint16_t port = own[values.ports.size()];
+    values.ports.push_back(
+        port != 0 ? port : static_cast<uint16_t>(config.ports.first + next % config.ports.size()));
+    next += port != 0 ? 0 : word.count;
   }
-  return engine::engine_command(recipe, engine.foreign, values);
+  return engine::engine_command(part.recipe, config, values);
 }
 
-// The workers in the order in which make_plan() lists them.
-template <class Found>
-void for_each_foreign(const JobConfig& config, const Found& found) {
-  for (const ModelConfig& model : config.models) {
-    const std::string prefix = model.name.empty() ? "" : model.name + "-";
-    for (uint32_t i = 0; i < model.prefill_workers; ++i) {
-      if (model.prefill_engine.kind == engine::EngineKind::kForeign) {
-        found(prefix + "prefill-" + std::to_string(i));
-      }
-    }
-    for (uint32_t i = 0; i < model.decode_workers; ++i) {
-      if (model.decode_engine.kind == engine::EngineKind::kForeign) {
-        found(prefix + "decode-" + std::to_string(i));
-      }
-    }
+// What an engine of `gpu: false` computes with is cheap to get wrong.
+void warn_of_cpus(const engine::EngineConfig& engine, const engine::EngineShape& shape,
+                  const PlanRow& row, const std::function<void(const std::string&)>& warn) {
+  if (!engine.gpu && shape.ranks > 1) {
+    warn(std::string("an engine of role ") + to_string(row.role) + " has " +
+         std::to_string(shape.ranks) + " ranks (" + engine::sizes_text(shape) +
+         ") and computes on CPUs: for GPUs, set engine.gpus: " + std::to_string(shape.ranks));
   }
 }
 
-// The GPUs that one engine takes: the product of its parallel sizes. Makes call these options
-// alike, such as --tensor-parallel-size.
-uint64_t gpus_of(const std::vector<std::string>& args) {
-  constexpr uint64_t kProductMax = 1 << 20;
-  uint64_t gpus = 1;
-  for (size_t i = 0; i < args.size(); ++i) {
-    const bool parallel =
-        engine::is_option(args[i]) && engine::option_name(args[i]).ends_with("-parallel-size");
-    const std::string value = parallel ? engine::option_value(args, i) : "";
-    const auto factor = parse_number<uint64_t>(value).value_or(1);
-    gpus *= std::clamp<uint64_t>(factor, 1, kProductMax / gpus);
-  }
-  return gpus;
-}
-
-// The user may have given it more by hand.
-bool names_gpus(const engine::EngineCommand& command, uint64_t gpus) {
-  for (const auto& [name, value] : command.environment) {
-    if (name == "CUDA_VISIBLE_DEVICES" && gpus_of_setting(value).size() >= gpus) {
-      return true;
+void warn_of_files(const engine::EngineConfig& engine, const engine::EngineRecipe& recipe,
+                   const std::function<void(const std::string&)>& warn) {
+  for (const std::string& argument : engine.foreign.args) {
+    const std::string name = engine::is_option(argument) ? engine::option_name(argument) : "";
+    if (std::ranges::find(recipe.parallel.files, name) != recipe.parallel.files.end()) {
+      warn("engine.args has " + name +
+           ": options in that file are not seen here, so give parallel "
+           "sizes and ports in the job file");
     }
   }
-  return false;
 }
 
-// A worker gets one GPU, whatever its engine would take.
-void warn_of_gpus(const engine::EngineConfig& engine, const engine::EngineRecipe& recipe,
-                  const engine::EngineCommand& command, const PlanRow& row,
-                  const std::function<void(const std::string&)>& warn) {
-  const uint64_t gpus = gpus_of(engine.foreign.args);
-  if (engine.gpu && gpus > 1 && !names_gpus(command, gpus)) {
-    warn(std::string("an engine of role ") + to_string(row.role) + " takes " +
-         std::to_string(gpus) + " GPUs by its engine.args, and pdjob gives a worker one: " +
-         recipe.name + " will not start");
+// KV of one role must mean the same to the other.
+void warn_of_unlike_roles(const ModelConfig& model, const engine::EngineRecipe& recipe,
+                          const std::function<void(const std::string&)>& warn) {
+  const engine::ForeignConfig& prefill = model.prefill_engine.foreign;
+  const engine::ForeignConfig& decode = model.decode_engine.foreign;
+  for (const std::string& option : recipe.alike) {
+    const auto p = engine::option_of(prefill.args, option);
+    const auto d = engine::option_of(decode.args, option);
+    if (p != d) {
+      const auto text = [](const std::optional<std::string>& value) {
+        return !value ? std::string("not set") : value->empty() ? "set" : *value;
+      };
+      warn(option + " is " + text(p) + " for prefill and " + text(d) +
+           " for decode: " + recipe.name + " hands KV over only where both are alike");
+    }
+  }
+  const engine::EngineShape p = engine::shape_of(prefill, model.prefill_engine.gpu);
+  const engine::EngineShape d = engine::shape_of(decode, model.decode_engine.gpu);
+  if (p.tensor % d.tensor != 0 && d.tensor % p.tensor != 0) {
+    warn("the tensor-parallel sizes of prefill, " + std::to_string(p.tensor) + ", and decode, " +
+         std::to_string(d.tensor) + ", must divide one another for KV to be handed over");
+  } else if (p.tensor > d.tensor) {
+    warn("prefill has tensor " + std::to_string(p.tensor) + " and decode " +
+         std::to_string(d.tensor) + ": connectors take this only of models with at least " +
+         std::to_string(p.tensor) + " KV heads, or with latent attention (MLA)");
   }
 }
 
@@ -114,14 +121,15 @@ void warn_of_open_doors(const engine::EngineRecipe& recipe, const std::string& h
 
 }  // namespace
 
-size_t foreign_slot(const JobConfig& config, const std::string& worker) {
-  size_t slot = 0;
-  size_t seen = 0;
-  for_each_foreign(config, [&](const std::string& name) {
-    slot = name == worker ? seen : slot;
-    seen += 1;
-  });
-  return slot;
+uint32_t ports_each(const JobConfig& config) {
+  uint32_t most = 0;
+  for (const ModelConfig& model : config.models) {
+    for (const engine::EngineConfig* const engine : {&model.prefill_engine, &model.decode_engine}) {
+      const bool foreign = engine->kind == engine::EngineKind::kForeign;
+      most = std::max(most, foreign ? engine::ports_of_engine(engine->foreign) : 0);
+    }
+  }
+  return most;
 }
 
 void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
@@ -131,29 +139,51 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
       plan.warnings.push_back(text);
     }
   };
+  const uint32_t each = ports_each(config);
+  uint64_t ports_from = 0;
   std::map<std::pair<uint16_t, uint16_t>, size_t> ports_wanted;   // By band.
   std::map<std::pair<std::string, uint16_t>, size_t> engines_at;  // By node and port.
   for (PlanRow& row : plan.rows) {
     const ModelConfig* const model = config.model_called(row.model);
-    if (model == nullptr || engine_of(*model, row.role).kind != engine::EngineKind::kForeign) {
+    if (model == nullptr) {
+      continue;
+    }
+    const uint64_t from = std::exchange(ports_from, ports_from + each);
+    if (engine_of(*model, row.role).kind != engine::EngineKind::kForeign) {
       continue;
     }
     const engine::EngineConfig& engine = engine_of(*model, row.role);
     const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
-    const engine::EngineCommand command =
-        command_of(config, engine, recipe, row, foreign_slot(config, row.name));
+    const engine::EngineShape shape = engine::shape_of(engine.foreign, engine.gpu);
+    EnginePart part{
+        .engine = engine, .recipe = recipe, .row = row, .host = row.host, .ports_from = from};
+    const engine::EngineCommand command = command_of(part, config.kvtransfer.lease);
+    std::vector<std::string> followers;
+    for (const PlanPart& more : row.more) {
+      part.number += 1;
+      part.host = more.host;
+      followers.push_back(
+          engine::shell_text(command_of(part, config.kvtransfer.lease), recipe.key_environment));
+    }
     row.command = engine::shell_text(command, recipe.key_environment);
     row.port = command.port();
+    for (size_t i = 0; i < followers.size(); ++i) {
+      row.more[i].command = std::move(followers[i]);
+    }
     if (engines_at[{row.node, row.port}]++ == 1) {
       warn("port " + std::to_string(row.port) + " is for several engines of node " + row.node +
            ", by their arguments: only one of them will start");
     }
     const engine::PortBand& band = engine.foreign.ports;
-    ports_wanted[{band.first, band.last}] += recipe.ports.size() + 1;
+    ports_wanted[{band.first, band.last}] += engine::ports_of_engine(engine.foreign);
     for (const std::string& warning : command.warnings) {
       warn(warning);
     }
-    warn_of_gpus(engine, recipe, command, row, warn);
+    warn_of_cpus(engine, shape, row, warn);
+    warn_of_files(engine, recipe, warn);
+    if (model->disaggregated()) {
+      warn_of_unlike_roles(*model, recipe, warn);
+    }
     warn_of_open_doors(recipe, command.words.at("host"), warn);
   }
   for (const auto& [band, wanted] : ports_wanted) {

@@ -10,9 +10,8 @@
 
 namespace pdjob::launcher {
 
-// Its number among the job's workers with engines of other makes, from 0 on. Their engines start
-// at different ports of the band. A worker that is not in the plan is 0.
-size_t foreign_slot(const JobConfig& config, const std::string& worker);
+// The ports that one engine of another make takes on a node: the most of any. 0: there is none.
+uint32_t ports_each(const JobConfig& config);
 
 // Adds the command lines of such workers and what is worth a warning.
 void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan);

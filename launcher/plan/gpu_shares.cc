@@ -28,7 +28,12 @@ uint32_t gpus_wanted(const JobConfig& config, const ModelConfig& model, net::Rol
       role == net::Role::kPrefill ? model.prefill_engine : model.decode_engine;
   const bool computes = engine.gpu || engine.gpu_layers > 0 ||
                         config.kvtransfer.transport == kvtransfer::TransportKind::kNccl;
-  return computes ? 1 : 0;
+  return std::max<uint32_t>(shape_of(engine).gpus_per_node(), computes ? 1 : 0);
+}
+
+engine::EngineShape shape_of(const engine::EngineConfig& engine) {
+  return engine.kind == engine::EngineKind::kForeign ? engine::shape_of(engine.foreign, engine.gpu)
+                                                     : engine::EngineShape{};
 }
 
 std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices) {
@@ -56,18 +61,23 @@ std::string gpus_text(const std::vector<std::string>& gpus) {
 Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan) {
   for (const Node& node : nodes) {
     size_t workers = 0;
+    size_t wanted = 0;
     for (const PlanRow& row : plan.rows) {
       const ModelConfig* const model = config.model_called(row.model);  // Null: a router.
-      const bool here = model != nullptr && row.node == node.name;
-      workers += here ? gpus_wanted(config, *model, row.role) : 0;
+      const bool here = model != nullptr && row.place().has_part_on(node.name);
+      const uint32_t gpus = here ? gpus_wanted(config, *model, row.role) : 0;
+      workers += gpus > 0 ? 1 : 0;
+      wanted += gpus;
     }
-    if (workers <= node.gpus.size()) {
+    if (wanted <= node.gpus.size()) {
       continue;
     }
     const std::string shortage =
         "node " + node.name + " has " +
         (node.gpus.empty() ? "no GPU" : count_text(node.gpus.size(), "GPU")) + " for " +
-        count_text(workers, "worker");
+        count_text(workers, "worker") +
+        (wanted > workers ? (workers == 1 ? " that wants " : " that want ") + std::to_string(wanted)
+                          : "");
     if (node.gpus.empty()) {
       plan.warnings.push_back(shortage +
                               ": look at nvidia-smi, /dev/nvidia* and CUDA_VISIBLE_DEVICES");

@@ -19,7 +19,10 @@ std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices);
 // The same words, of some GPUs.
 std::string gpus_text(const std::vector<std::string>& gpus);
 
-// GPUs that a worker of this role wants for itself.
+// How the engine is spread; one of pdjob's own is one rank.
+engine::EngineShape shape_of(const engine::EngineConfig& engine);
+
+// GPUs that a worker of this role wants for itself, on each of its nodes.
 uint32_t gpus_wanted(const JobConfig& config, const ModelConfig& model, net::Role role);
 
 // Warns if workers share a GPU or a node has none, where that is allowed. kUnavailable: workers

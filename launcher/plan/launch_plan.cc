@@ -83,7 +83,9 @@ PlanGroup make_group(const JobConfig& config, const ModelConfig& model, const Mo
   if (updates) {
     memory += 2 * size.file_bytes + (group.memory_mib > 0 ? 0 : memory);
   }
-  Demand demand{.cores = engine.threads,
+  const engine::EngineShape shape = shape_of(engine);
+  Demand demand{.parts = shape.nodes,
+                .cores = engine.threads * (engine.gpu ? 1 : shape.ranks_per_node()),
                 .lends = borrows_threads(engine),
                 .memory_bytes = memory,
                 .file = file,
@@ -132,6 +134,12 @@ void add_rows(const PlanGroup& group, const std::vector<ChosenPlace>& choices,
       row.why = to_string(choices[i].why);
       row.gpus = place.gpus;
       row.host = node.host;
+      for (const PlacePart& part : place.more) {
+        row.more.push_back({.node = part.node,
+                            .host = std::ranges::find(nodes, part.node, &Node::name)->host,
+                            .gpus = part.gpus,
+                            .command = {}});
+      }
     }
     plan.rows.push_back(std::move(row));
   }
@@ -153,7 +161,7 @@ void note_shared_cores(const router::RouterConfig& router, const Placement& plac
   for (PlanRow& row : plan.rows) {
     const PlanGroup* const group = group_of(plan, row);
     row.prefills = group != nullptr && row.role == net::Role::kDecode &&
-                   placement.shares_cores({.node = row.node, .gpus = {}}, group->group.demand);
+                   placement.shares_cores(row.place(), group->group.demand);
   }
 }
 
@@ -253,6 +261,14 @@ std::string address_of(const PlanRow& row) {
 
 }  // namespace
 
+Place PlanRow::place() const {
+  Place place{.node = node, .gpus = gpus};
+  for (const PlanPart& part : more) {
+    place.more.push_back({.node = part.node, .gpus = part.gpus});
+  }
+  return place;
+}
+
 const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row) {
   const auto found = std::ranges::find_if(plan.groups, [&](const PlanGroup& group) {
     return group.role == row.role && group.model == row.model;
@@ -297,7 +313,8 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
   }
   PDJOB_TRY_STATUS(place_groups(config.router, nodes, plan));
   std::ranges::copy_if(nodes, std::back_inserter(plan.nodes), [&](const Node& node) {
-    return std::ranges::find(plan.rows, node.name, &PlanRow::node) != plan.rows.end();
+    return std::ranges::any_of(
+        plan.rows, [&](const PlanRow& row) { return row.place().has_part_on(node.name); });
   });
   for (const ModelConfig& model : config.models) {
     plan.models.push_back(judge_invariance(model));
@@ -370,10 +387,43 @@ std::string shared_cores_text(const std::vector<PlanRow>& rows) {
                              "(router.decode_prefills: auto)\n";
 }
 
+void append_parts(JsonWriter& json, const std::vector<PlanPart>& parts) {
+  if (parts.empty()) {
+    return;
+  }
+  json.key("more_nodes").begin_array();
+  for (const PlanPart& part : parts) {
+    json.begin_object();
+    json.key("node").string(part.node);
+    json.key("host").string(part.host);
+    json.key("gpu").string(gpus_text(part.gpus));
+    json.key("command").string(part.command);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+std::string nodes_text(const PlanRow& row) {
+  std::string text = row.node.empty() ? "-" : row.node;
+  for (const PlanPart& part : row.more) {
+    text += "," + part.node;
+  }
+  return text;
+}
+
+// "0,1" of one node, "0,1 + 0,1" of two.
+std::string all_gpus_text(const PlanRow& row) {
+  std::string text = gpus_text(row.gpus);
+  for (const PlanPart& part : row.more) {
+    text += " + " + gpus_text(part.gpus);
+  }
+  return text;
+}
+
 std::string process_table(const LaunchPlan& plan) {
   std::vector<std::vector<std::string>> table = {{"NAME", "ROLE", "NODE", "CORES", "ADDRESS"}};
   for (const PlanRow& row : plan.rows) {
-    table.push_back({row.name, to_string(row.role), row.node.empty() ? "-" : row.node,
+    table.push_back({row.name, to_string(row.role), nodes_text(row),
                      row.cores == 0 ? "-" : std::to_string(row.cores), address_of(row)});
   }
   const auto any = [&](const auto& differs) { return std::ranges::any_of(plan.rows, differs); };
@@ -384,9 +434,7 @@ std::string process_table(const LaunchPlan& plan) {
                   }));
   }
   if (any([](const PlanRow& row) { return !row.gpus.empty(); })) {
-    insert_column(table, 4, column_of("GPU", plan.rows, [](const PlanRow& row) {
-                    return gpus_text(row.gpus);
-                  }));
+    insert_column(table, 4, column_of("GPU", plan.rows, all_gpus_text));
   }
   if (any([&](const PlanRow& row) { return row.cluster != plan.rows.front().cluster; })) {
     insert_column(table, 2,
@@ -405,6 +453,9 @@ std::string LaunchPlan::to_text() const {
   std::string text = title_of(*this) + process_table(*this);
   for (const PlanRow& row : rows) {
     text += row.command.empty() ? "" : row.name + " runs: " + row.command + "\n";
+    for (const PlanPart& part : row.more) {
+      text += row.name + " runs on node " + part.node + ": " + part.command + "\n";
+    }
   }
   text += shared_cores_text(rows);
   for (const ModelPlan& model : models) {
@@ -462,6 +513,7 @@ std::string LaunchPlan::to_json(const std::string& specs) const {
     if (!row.command.empty()) {
       json.key("command").string(row.command);
     }
+    append_parts(json, row.more);
     json.end_object();
   }
   json.end_array();

@@ -16,6 +16,14 @@
 
 namespace pdjob::launcher {
 
+// Another node of an engine over several nodes.
+struct PlanPart {
+  std::string node;
+  std::string host;
+  std::vector<std::string> gpus;
+  std::string command;
+};
+
 struct PlanRow {
   std::string name;
   net::Role role = net::Role::kBoth;
@@ -33,6 +41,9 @@ struct PlanRow {
   // The command line of an engine of another make. A port that is in use when it starts is replaced
   // by the next free one.
   std::string command;
+  std::vector<PlanPart> more = {};
+
+  Place place() const;
 };
 
 // The workers of one role of one model.

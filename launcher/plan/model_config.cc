@@ -87,6 +87,27 @@ void check_engines(ConfigReader& in, const ModelConfig& model) {
   }
 }
 
+// A role may complete what the common `engine` begins, so these rules are for the keys of both.
+void check_shapes(ConfigReader& in, const ModelConfig& model) {
+  std::set<std::pair<std::string, std::string>> told;
+  for (const bool prefill : {true, false}) {
+    const engine::EngineConfig& engine = prefill ? model.prefill_engine : model.decode_engine;
+    if (engine.kind != engine::EngineKind::kForeign || (prefill && !model.disaggregated())) {
+      continue;
+    }
+    const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
+    for (const auto& [key, message] :
+         engine::check_shape(engine::shape_wish(recipe, engine.foreign, engine.gpu))) {
+      const std::string own = (prefill ? "prefill.engine." : "decode.engine.") + key;
+      const std::string common = "engine." + key;
+      const std::string& place = !in.has(own) && in.has(common) ? common : own;
+      if (told.emplace(place, message).second) {
+        in.fail(place, message);
+      }
+    }
+  }
+}
+
 // A path on this machine, and not a name such as Qwen/Qwen3-0.6B.
 bool is_foreign_path(const std::string& word) {
   return word.starts_with('/') || word.starts_with('.') || word.starts_with('~');
@@ -149,6 +170,7 @@ void check_model(ConfigReader& in, const Places& places, ModelConfig& model) {
     in.fail("served_name", "must have at most 256 bytes");
   }
   check_engines(in, model);
+  check_shapes(in, model);
   check(in, "prefill", model.prefill_workers, model.prefill_group);
   check(in, "decode", model.decode_workers, model.decode_group);
 }

@@ -21,13 +21,15 @@ struct Use {
 Use use_of(const Node& node, const Job& job) {
   Use use;
   for (const Process& process : job.processes()) {
-    if (process.place.node != node.name) {
-      continue;
-    }
-    use.cores += process.demand.cores;
-    use.processes.push_back(process.name);
-    for (const std::string& gpu : process.place.gpus) {
-      use.processes_of_gpu[gpu].push_back(process.name);
+    for (const PlacePart& part : process.place.parts()) {
+      if (part.node != node.name) {
+        continue;
+      }
+      use.cores += process.demand.cores;
+      use.processes.push_back(process.name);
+      for (const std::string& gpu : part.gpus) {
+        use.processes_of_gpu[gpu].push_back(process.name);
+      }
     }
   }
   return use;

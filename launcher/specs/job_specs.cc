@@ -243,6 +243,19 @@ std::string JobSpecs::digest(net::Role role, const std::string& model) const {
   return found == work.end() ? "" : spec_digest(found->second);
 }
 
+uint32_t engine_ports(const JobSpecs& specs) {
+  uint32_t most = 0;
+  for (const auto& [key, work] : specs.work) {
+    const bool worker = key.first != net::Role::kRouter && key.first != net::Role::kBatch;
+    const auto spec = worker ? read_worker_spec("a worker", work)
+                             : Result<WorkerSpec>(Error{ErrorCode::kInvalidArgument, ""});
+    if (spec && spec->engine.kind == engine::EngineKind::kForeign) {
+      most = std::max(most, engine::ports_of_engine(spec->engine.foreign));
+    }
+  }
+  return most;
+}
+
 std::string specs_json(const JobSpecs& specs) {
   std::string text;
   JsonWriter json(text);

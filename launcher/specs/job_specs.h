@@ -75,6 +75,9 @@ JobSpecs specs_of(const JobConfig& config);
 // kInvalidArgument: a text is longer than a process reads.
 Status check(const JobSpecs& specs);
 
+// The ports that an engine of another make takes on a node: the most of any. 0: there is none.
+uint32_t engine_ports(const JobSpecs& specs);
+
 // [{"role": "decode", "model": "tiny", "digest": "...", "work": {"engine": {"sequences": 4}}}],
 // with the keys that differ from their defaults.
 std::string specs_json(const JobSpecs& specs);

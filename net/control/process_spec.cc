@@ -47,7 +47,9 @@ void fields(Codec& codec, typename Codec::template Ref<ProcessSpec> spec) {
   text(spec.weights.digest);
   codec.value(spec.begins_closed);
   text(spec.control_key);
-  codec.value(spec.slot);
+  codec.value(spec.ports_from);
+  codec.value(spec.part);
+  text(spec.head_host);
   codec.text(spec.work, kWorkBytesMax);
 }
 

@@ -45,9 +45,13 @@ struct ProcessSpec {
   WeightSource weights;        // Of a worker in a rollout job.
   bool begins_closed = false;  // A router of one: it waits for AdmissionAsked.
   std::string control_key;     // Opens the control routes of a router. Secret.
-  // Of a worker with an engine of another make: which of the job's it is. They start at different
-  // ports.
-  uint32_t slot = 0;
+  // Of a worker with an engine of another make: from which of its ports on it takes free ones. Each
+  // start of a worker has others, because peers remember the ports of a dead engine.
+  uint64_t ports_from = 0;
+  // Of an engine over several nodes: which of them this is. The first one, 0, serves, and the
+  // others are told where it is.
+  uint32_t part = 0;
+  std::string head_host;
   std::string work;  // launcher/specs/job_specs.h
 };
 

@@ -138,9 +138,11 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   friend Runner;
 
   SupervisorRules rules() const {
+    const bool follows = options_.spec.part > 0;
     return {.make = recipe_.name,
-            .warms_up = !recipe_.warm_up_path.empty(),
-            .has_metrics = !recipe_.metrics.path.empty(),
+            .warms_up = !follows && !recipe_.warm_up_path.empty(),
+            .has_metrics = !follows && !recipe_.metrics.path.empty(),
+            .follows = follows,
             .lease = options_.spec.role == net::Role::kPrefill ? options_.lease : Duration::zero(),
             // Before the launcher's own deadline, so that the reason is told.
             .start_timeout = options_.start_timeout - options_.start_timeout / 10};
@@ -160,12 +162,18 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   Status prepare() {
     const engine::ForeignConfig& config = options_.engine.foreign;
     engine::EngineValues values = engine_values(options_.spec, options_.engine, options_.lease);
-    std::vector<uint16_t> wanted = engine::ports_of_user(recipe_, config, values);
-    if (wanted.front() == 0 && options_.spec.listen_fd < 0) {
-      wanted.front() = options_.spec.port;  // A worker started by hand.
+    std::vector<PortWish> wishes;
+    const std::vector<uint16_t> own = engine::ports_of_user(recipe_, config, values);
+    for (const engine::PortWord& word : engine::port_words(recipe_, values.shape)) {
+      wishes.push_back({.port = own[wishes.size()], .count = word.count});
     }
-    PDJOB_TRY(claims_, PortClaims::take(values.host, wanted, config.ports,
-                                        first_port_of_slot(recipe_, options_.slot)));
+    if (wishes.front().port == 0 && options_.spec.listen_fd < 0) {
+      wishes.front().port = options_.spec.port;  // A worker started by hand.
+    }
+    const size_t start = engine::band_offset(config, options_.spec.ports_from);
+    // All nodes of an engine must know some of these.
+    const bool exactly = values.shape.nodes > 1;
+    PDJOB_TRY(claims_, PortClaims::take(values.host, wishes, config.ports, start, exactly));
     values.ports = claims_->ports();
     command_ = engine::engine_command(recipe_, config, values);
     PDJOB_TRY(std::string program, find_engine_program(config));
@@ -435,11 +443,10 @@ engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::E
           .engine_id = spec.engine_id,
           .lease = lease,
           .threads = engine.threads,
-          .gpu = engine.gpu};
-}
-
-size_t first_port_of_slot(const engine::EngineRecipe& recipe, size_t slot) {
-  return slot * (recipe.ports.size() + 1);
+          .gpu = engine.gpu,
+          .shape = engine::shape_of(engine.foreign, engine.gpu),
+          .part = spec.part,
+          .head_host = spec.part == 0 ? "" : spec.head_host};
 }
 
 Result<std::string> find_engine_program(const engine::ForeignConfig& config) {

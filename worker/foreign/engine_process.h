@@ -20,16 +20,12 @@ struct ForeignWorkerOptions {
   Duration drain_timeout = std::chrono::seconds(30);
   Duration start_timeout = std::chrono::minutes(5);
   std::string fingerprint;  // WorkerEntry::fingerprint.
-  size_t slot = 0;  // Which of the job's foreign workers it is; they start at different ports.
   std::string guard_program = "/proc/self/exe";
 };
 
 // What the engine's command line is made of, without its ports.
 engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::EngineConfig& engine,
                                    Duration lease);
-
-// The first of the band's ports that the worker of a slot tries.
-size_t first_port_of_slot(const engine::EngineRecipe& recipe, size_t slot);
 
 // Finds the program of the engine. The error says how to install it.
 Result<std::string> find_engine_program(const engine::ForeignConfig& config);

@@ -66,9 +66,9 @@ Duration EngineSupervisor::standstill(Instant now) const {
 // --- the start
 
 void EngineSupervisor::start(Turn& turn) {
-  state_ = State::kStarting;
-  deadline_ = turn.now + rules_.start_timeout;
-  next_ask_ = turn.now + kPollInterval;
+  state_ = rules_.follows ? State::kServing : State::kStarting;
+  deadline_ = rules_.follows ? kNever : turn.now + rules_.start_timeout;
+  next_ask_ = rules_.follows ? kNever : turn.now + kPollInterval;
   turn.emit(StartEngine{});
 }
 

@@ -30,6 +30,9 @@ struct SupervisorRules {
   std::string make;          // For people: "vllm".
   bool warms_up = false;     // By a request that the worker sends.
   bool has_metrics = false;  // Otherwise its load and progress are unknown.
+  // It is a node of an engine, and not the first one: it is asked nothing, and ends when it is
+  // told.
+  bool follows = false;
   // For so long after its last request an engine still keeps KV that others fetch. 0: it keeps
   // none.
   Duration lease{};

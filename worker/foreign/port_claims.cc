@@ -1,5 +1,7 @@
 #include "worker/foreign/port_claims.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <sys/socket.h>
@@ -32,32 +34,46 @@ Result<net::Fd> claim(const std::string& host, uint16_t port, Claim kind) {
   return socket;
 }
 
+using Run = Result<std::vector<net::Fd>>;
+
+// All of them, or none.
+Run claim_run(const std::string& host, const PortWish& wish, Claim kind) {
+  std::vector<net::Fd> sockets;
+  for (uint32_t i = 0; i < wish.count; ++i) {
+    PDJOB_TRY(net::Fd socket, claim(host, static_cast<uint16_t>(wish.port + i), kind));
+    sockets.push_back(std::move(socket));
+  }
+  return sockets;
+}
+
 }  // namespace
 
-Result<PortClaims> PortClaims::take(const std::string& host, const std::vector<uint16_t>& wanted,
-                                    const engine::PortBand& band, size_t start) {
+Result<PortClaims> PortClaims::take(const std::string& host, const std::vector<PortWish>& wishes,
+                                    const engine::PortBand& band, size_t start, bool exactly) {
   PortClaims claims;
-  const size_t size = size_t{1} + band.last - band.first;
+  const size_t size = band.size();
   size_t tried = 0;
-  for (uint16_t port : wanted) {
-    Result<net::Fd> socket = port != 0 ? claim(host, port, Claim::kOfUser)
-                                       : Error{ErrorCode::kUnavailable, "the band is used up"};
-    for (; port == 0 && !socket && tried < size; ++tried) {
-      const auto candidate = static_cast<uint16_t>(band.first + (start + tried) % size);
-      socket = claim(host, candidate, Claim::kOfBand);
-      if (socket) {
-        port = candidate;
-        ++tried;
+  for (const PortWish& wish : wishes) {
+    auto run = wish.port != 0 ? claim_run(host, wish, Claim::kOfUser)
+                              : Run(Error{ErrorCode::kUnavailable, "the band is used up"});
+    uint16_t first = wish.port;
+    while (wish.port == 0 && !run && tried < size) {
+      const size_t at = (start + tried) % size;
+      first = static_cast<uint16_t>(band.first + at);
+      run = at + wish.count > size ? Run(Error{ErrorCode::kUnavailable, "the band ends"})
+                                   : claim_run(host, {first, wish.count}, Claim::kOfBand);
+      tried += run ? wish.count : 1;
+      if (exactly) {
         break;
       }
     }
-    if (!socket) {
+    if (!run) {
       return Error{ErrorCode::kUnavailable,
                    "no free port for the engine in engine.ports (" + std::to_string(band.first) +
-                       "-" + std::to_string(band.last) + "): " + socket.error().message};
+                       "-" + std::to_string(band.last) + "): " + run.error().message};
     }
-    claims.ports_.push_back(port);
-    claims.sockets_.push_back(std::move(*socket));
+    claims.ports_.push_back(first);
+    std::ranges::move(*run, std::back_inserter(claims.sockets_));
   }
   return claims;
 }

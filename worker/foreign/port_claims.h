@@ -13,13 +13,20 @@
 
 namespace pdjob::worker {
 
+// One port, or several in a row.
+struct PortWish {
+  uint16_t port = 0;  // The first; 0: any free one of the band.
+  uint32_t count = 1;
+};
+
 class PortClaims {
  public:
-  // `wanted`: one for each port; 0: any free one of the band. The search begins `start` ports into
-  // the band and goes round. kUnavailable: the band has too few, or a wanted port is in use.
-  static Result<PortClaims> take(const std::string& host, const std::vector<uint16_t>& wanted,
-                                 const engine::PortBand& band, size_t start);
+  // The search begins `start` ports into the band and goes round; if `exactly`, each port must be
+  // the first that it comes to. kUnavailable: the band has too few, or a wanted port is in use.
+  static Result<PortClaims> take(const std::string& host, const std::vector<PortWish>& wishes,
+                                 const engine::PortBand& band, size_t start, bool exactly = false);
 
+  // Of each wish, the first.
   const std::vector<uint16_t>& ports() const { return ports_; }
 
  private:

@@ -36,12 +36,20 @@ Group group(const std::string& role, uint32_t workers, uint32_t cores, uint32_t 
 }
 
 // "prefill: a b; decode: a -"
+std::string text_of(const Place& place) {
+  std::string text;
+  for (const PlacePart& part : place.parts()) {
+    text += (text.empty() ? "" : "+") + part.node;
+  }
+  return text;
+}
+
 std::string text_of(const GangPlaces& places, const std::vector<Group>& groups) {
   std::string text;
   for (size_t g = 0; g < groups.size(); ++g) {
     text += (g == 0 ? "" : "; ") + groups[g].name + ":";
     for (size_t i = 0; i < groups[g].workers; ++i) {
-      text += " " + (i < places[g].size() ? places[g][i].place.node : "-");
+      text += " " + (i < places[g].size() ? text_of(places[g][i].place) : "-");
     }
   }
   return text;
@@ -95,8 +103,8 @@ TEST(Gang, NothingIsTakenIfTheGroupsDoNotFitTogether) {
   EXPECT_EQ(places.error().message,
             "decode has places for 0 of 1 workers, each with 2 cores: node a comes nearest: it "
             "lacks 1 core");
-  EXPECT_TRUE(placement.take_on("a", {.cores = 4}));
-  EXPECT_TRUE(placement.take_on("b", {.cores = 4}));
+  EXPECT_TRUE(placement.take_on({"a"}, {.cores = 4}));
+  EXPECT_TRUE(placement.take_on({"b"}, {.cores = 4}));
 }
 
 TEST(Gang, EveryGroupThatIsShortIsNamed) {
@@ -131,6 +139,47 @@ TEST(Gang, TheLaunchersMachineIsOvercommittedOnlyWhenTheOthersAreFull) {
             "prefill: l l; decode: l l");
   EXPECT_EQ(placed({local, node("a", 2)}, {group("prefill", 2, 1), group("decode", 2, 1)}),
             "prefill: a l; decode: a l");
+}
+
+Group over_nodes(const std::string& role, uint32_t workers, uint32_t parts, uint32_t gpus) {
+  Group each = group(role, workers, 1, gpus);
+  each.demand.parts = parts;
+  return each;
+}
+
+TEST(Gang, AnEngineOverSeveralNodesGetsAllOfThemInOneClusterOrNone) {
+  const Words gpus = {"0", "1"};
+  const std::vector<Node> nodes = {node("a", 8, gpus, "east"), node("b", 8, gpus, "west"),
+                                   node("c", 8, gpus, "west")};
+  EXPECT_EQ(placed(nodes, {over_nodes("decode", 1, 2, 2)}), "decode: b+c");
+  EXPECT_EQ(placed(nodes, {over_nodes("decode", 1, 3, 2)}),
+            "decode has places for 0 of 1 workers, each with 3 nodes of 1 core and 2 GPUs: node a "
+            "comes nearest: it");
+  EXPECT_EQ(placed(nodes, {over_nodes("decode", 2, 2, 1), group("prefill", 1, 1, 2)}),
+            "decode: b+c b+c; prefill: a");
+}
+
+TEST(Gang, NoTwoPartsOfAnEngineAreOnOneNode) {
+  const Words gpus = {"0", "1", "2", "3"};
+  EXPECT_EQ(placed({node("a", 8, gpus), node("b", 8, {"0"})}, {over_nodes("decode", 1, 2, 1)}),
+            "decode: a+b");
+  // 4 + 1 GPUs are enough for two engines of two, and yet one node takes part in each.
+  const std::string refused =
+      placed({node("a", 8, gpus), node("b", 8, {"0"})}, {over_nodes("decode", 2, 2, 1)});
+  EXPECT_TRUE(refused.starts_with("decode has places for 1 of 2 workers")) << refused;
+}
+
+TEST(Gang, AThousandWorkersOfSeveralShapesOnTwoHundredNodesHaveTheirPlaces) {
+  std::vector<Node> nodes;
+  for (int i = 0; i < 200; ++i) {
+    nodes.push_back(node("n" + std::to_string(i), 96, {"0", "1", "2", "3", "4", "5", "6", "7"}));
+  }
+  const std::vector<Group> groups = {group("prefill", 400, 1, 1), group("decode", 500, 1, 2),
+                                     over_nodes("wide", 100, 2, 1)};
+  Placement placement(nodes);
+  const auto places = place_together(placement, groups);
+  ASSERT_TRUE(places.has_value()) << places.error().message;
+  EXPECT_EQ((*places)[2].size(), 100U);
 }
 
 TEST(GangSearch, AnEndlessSearchIsGivenUpAndSaysSo) {
@@ -182,6 +231,7 @@ Instance draw_instance(Random& random) {
   for (uint32_t i = 0; i < groups; ++i) {
     Group each =
         group("g" + std::to_string(i), below(4), below(3), below(4) == 0 ? 1 + below(2) : 0);
+    each.demand.parts = below(5) == 0 ? 2 : 1;
     each.workers_min = below(2) == 0 ? each.workers : below(each.workers + 1);
     each.demand.memory_bytes = below(2) * kMiB;
     each.demand.arrange = below(2) == 0 ? Arrange::kPack : Arrange::kSpread;
@@ -239,33 +289,48 @@ bool holds(const Node& node, const Load& load, const Demand& last) {
          load.memory + load.file_bytes() <= node.memory_bytes;
 }
 
-// Tries each node for each worker.
+// A part of a worker, and the node of the part before it; kNoNode: it is the first.
+struct OraclePart {
+  const Demand* demand = nullptr;
+  bool first = true;
+};
+constexpr size_t kNoNode = SIZE_MAX;
+
+// Tries each node for each part. The parts of a worker stand side by side; those behind the first
+// are on other nodes of its cluster. Two are the most here.
 bool oracle(const std::vector<Node>& nodes, std::vector<Load>& loads,
-            std::vector<const Demand*>& workers) {
-  if (workers.empty()) {
+            std::vector<OraclePart>& parts, size_t before = kNoNode) {
+  if (parts.empty()) {
     return true;
   }
-  const Demand* const worker = workers.back();
-  workers.pop_back();
+  const OraclePart part = parts.back();
+  parts.pop_back();
   bool found = false;
   for (size_t n = 0; n < nodes.size() && !found; ++n) {
-    const Load before = loads[n];
-    loads[n] = with(loads[n], *worker);
-    found = allowed(nodes[n], *worker) && holds(nodes[n], loads[n], *worker) &&
-            oracle(nodes, loads, workers);
-    loads[n] = before;
+    if (!part.first && (n == before || nodes[n].cluster != nodes[before].cluster)) {
+      continue;
+    }
+    const Load kept = loads[n];
+    loads[n] = with(loads[n], *part.demand);
+    found = allowed(nodes[n], *part.demand) && holds(nodes[n], loads[n], *part.demand) &&
+            oracle(nodes, loads, parts, n);
+    loads[n] = kept;
   }
-  workers.push_back(worker);
+  parts.push_back(part);
   return found;
 }
 
 bool oracle_places(const Instance& instance, bool all) {
   std::vector<Load> loads(instance.nodes.size());
-  std::vector<const Demand*> workers;
+  std::vector<OraclePart> parts;  // The last comes first.
   for (const Group& group : instance.groups) {
-    workers.insert(workers.end(), all ? group.workers : group.workers_min, &group.demand);
+    for (uint32_t i = 0; i < (all ? group.workers : group.workers_min); ++i) {
+      for (uint32_t part = group.demand.parts; part > 0; --part) {
+        parts.push_back({.demand = &group.demand, .first = part == 1});
+      }
+    }
   }
-  return oracle(instance.nodes, loads, workers);
+  return oracle(instance.nodes, loads, parts);
 }
 
 // What the places load onto each node; checks each rule.
@@ -277,16 +342,24 @@ std::vector<Load> check_rules(const Instance& instance, const GangPlaces& places
     EXPECT_LE(places[g].size(), instance.groups[g].workers);
     EXPECT_GE(places[g].size(), instance.groups[g].workers_min);
     for (const ChosenPlace& choice : places[g]) {
-      const auto at = std::ranges::find(instance.nodes, choice.place.node, &Node::name);
-      Load& load = loads[static_cast<size_t>(at - instance.nodes.begin())];
-      load = with(load, demand);
-      EXPECT_TRUE(allowed(*at, demand));
-      EXPECT_TRUE(holds(*at, load, demand));
-      EXPECT_EQ(choice.place.gpus.size(), demand.gpus);
-      for (const std::string& gpu : choice.place.gpus) {
-        EXPECT_TRUE(std::ranges::count(at->gpus, gpu) == 1);
-        EXPECT_TRUE(gpus[at->name].insert(gpu).second || at->overcommits) << gpu;
+      std::set<std::string> own;
+      std::set<std::string> clusters;
+      for (const PlacePart& part : choice.place.parts()) {
+        const auto at = std::ranges::find(instance.nodes, part.node, &Node::name);
+        Load& load = loads[static_cast<size_t>(at - instance.nodes.begin())];
+        load = with(load, demand);
+        own.insert(part.node);
+        clusters.insert(at->cluster);
+        EXPECT_TRUE(allowed(*at, demand));
+        EXPECT_TRUE(holds(*at, load, demand));
+        EXPECT_EQ(part.gpus.size(), demand.gpus);
+        for (const std::string& gpu : part.gpus) {
+          EXPECT_TRUE(std::ranges::count(at->gpus, gpu) == 1);
+          EXPECT_TRUE(gpus[at->name].insert(gpu).second || at->overcommits) << gpu;
+        }
       }
+      EXPECT_EQ(own.size(), demand.parts);
+      EXPECT_EQ(clusters.size(), 1U);
     }
   }
   return loads;
@@ -316,10 +389,14 @@ TEST(Gang, ARandomJobIsPlacedIfAndOnlyIfAnOracleFindsAWay) {
     for (size_t g = 0; g < instance.groups.size(); ++g) {
       const Group& group = instance.groups[g];
       waiting += group.workers - (*places)[g].size();
+      std::map<std::string, uint32_t> open;  // By cluster, the nodes that could take a part.
       for (size_t n = 0; n < loads.size() && (*places)[g].size() < group.workers; ++n) {
-        EXPECT_FALSE(allowed(instance.nodes[n], group.demand) &&
-                     holds(instance.nodes[n], with(loads[n], group.demand), group.demand))
-            << "a worker waits although it has a place on " << instance.nodes[n].name;
+        const bool room = allowed(instance.nodes[n], group.demand) &&
+                          holds(instance.nodes[n], with(loads[n], group.demand), group.demand);
+        open[instance.nodes[n].cluster] += room ? 1 : 0;
+      }
+      for (const auto& [cluster, count] : open) {
+        EXPECT_LT(count, group.demand.parts) << "a worker waits although it has a place";
       }
       for (const ChosenPlace& choice : (*places)[g]) {
         searched += choice.why == Reason::kSearched || choice.why == Reason::kTightest ? 1 : 0;

@@ -220,7 +220,7 @@ TEST(Placement, ALostNodeIsNoPlaceUntilItJoinsAgain) {
 
 TEST(Placement, ANodeMayComeBackWithAnotherSizeAndCluster) {
   Placement placement({node("a", 1), node("b", 8)});
-  ASSERT_TRUE(placement.take_on("a", prefill()));
+  ASSERT_TRUE(placement.take_on({"a"}, prefill()));
   Node larger = node("a", 8);
   larger.cluster = "west";
   placement.add(larger);
@@ -231,10 +231,10 @@ TEST(Placement, ANodeMayComeBackWithAnotherSizeAndCluster) {
 
 TEST(Placement, APlaceOnAChosenNodeIsTakenOnlyIfThereIsRoom) {
   Placement placement({node("a", 2), node("b", 2)});
-  EXPECT_TRUE(placement.take_on("b", decode(2)));
-  EXPECT_FALSE(placement.take_on("b", decode(1)));
-  EXPECT_FALSE(placement.take_on("a", {.cores = 1, .clusters = {"west"}}));
-  EXPECT_FALSE(placement.take_on("c", decode(1)));
+  EXPECT_TRUE(placement.take_on({"b"}, decode(2)));
+  EXPECT_FALSE(placement.take_on({"b"}, decode(1)));
+  EXPECT_FALSE(placement.take_on({"a"}, {.cores = 1, .clusters = {"west"}}));
+  EXPECT_FALSE(placement.take_on({"c"}, decode(1)));
 }
 
 TEST(Placement, TheNearestNodeIsNamedWithWhatItLacks) {

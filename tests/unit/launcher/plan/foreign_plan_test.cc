@@ -106,43 +106,68 @@ TEST(ForeignPlan, SaysWhatStaysOpenAndWhatIsContradictedOnce) {
                 "127.0.0.1"}));
 }
 
-TEST(ForeignPlan, WarnsOfAnEngineThatTakesMoreGpusThanAWorkerGets) {
-  const auto warnings = [](const std::string& engine) {
-    const LaunchPlan plan =
-        plan_of("model: m\nengine: {kind: vllm, " + engine + "}\nprefill: {workers: 1}\n");
-    std::string all;
-    for (const std::string& warning : plan.warnings) {
-      all += has(warning, "GPUs by its engine.args") ? warning + "\n" : "";
-    }
-    return all;
-  };
-  const std::string text =
-      " GPUs by its engine.args, and pdjob gives a worker one: vllm will not start\n";
-  EXPECT_EQ(warnings("gpu: true, args: [--tensor-parallel-size, '4', --pipeline_parallel_size=2]"),
-            "an engine of role prefill takes 8" + text + "an engine of role decode takes 8" + text);
-  EXPECT_EQ(warnings("gpu: true, args: [--tensor-parallel-size, '1']"), "");
-  EXPECT_EQ(warnings("args: [--tensor-parallel-size, '4']"), "") << "on CPUs";
-  EXPECT_EQ(warnings("gpu: true, args: [--tensor-parallel-size, '2'], "
-                     "env: ['CUDA_VISIBLE_DEVICES=0,1']"),
-            "")
-      << "the user gave them";
+// Two nodes with two GPUs each.
+LaunchPlan plan_on_two_nodes(const std::string& yaml) {
+  std::vector<Node> nodes;
+  for (const char* const name : {"a", "b"}) {
+    nodes.push_back({.name = name,
+                     .host = std::string("10.0.0.") + name,
+                     .cores = 64,
+                     .memory_bytes = 1 << 30,
+                     .gpus = {"0", "1"}});
+  }
+  const JobConfig config = job(yaml);
+  auto plan = make_plan(config, nodes, std::vector<ModelSize>(config.models.size()));
+  PDJOB_CHECK(plan.has_value(), plan.error().message);
+  return std::move(*plan);
+}
+
+TEST(ForeignPlan, AnEngineOverTwoNodesRunsAHeadAndAFollowerThatKnowsTheHead) {
+  const LaunchPlan plan = plan_on_two_nodes(
+      "model: m\nengine: {kind: vllm, nodes: 2, gpus: 4, parallel: {tensor: 4}}\n"
+      "prefill: {workers: 0}\n");
+  const PlanRow& row = plan.rows.back();
+  ASSERT_EQ(row.more.size(), 1U);
+  EXPECT_EQ(row.more[0].node, "b");
+  EXPECT_EQ(row.more[0].gpus, row.gpus);
+  const std::string common = " --tensor-parallel-size 4 --nnodes 2 --node-rank ";
+  const std::string head =
+      " --master-addr 10.0.0.a --master-port 21002 "
+      "--data-parallel-rpc-port 21018";
+  EXPECT_TRUE(row.command.ends_with(common + "0" + head)) << row.command;
+  EXPECT_TRUE(row.more[0].command.ends_with(common + "1" + head + " --headless"))
+      << row.more[0].command;
+  EXPECT_TRUE(has(row.more[0].command, "--host 10.0.0.b "));
+  EXPECT_TRUE(has(plan.to_text(), " a,b "));
+  EXPECT_TRUE(has(plan.to_text(), "decode-0 runs on node b: "));
+  EXPECT_TRUE(has(plan.to_json(), R"("more_nodes":[{"node":"b","host":"10.0.0.b","gpu":"0,1")"));
+}
+
+TEST(ForeignPlan, AnEngineOfSglangOverTwoNodesMeetsAtItsFirst) {
+  const LaunchPlan plan = plan_on_two_nodes(
+      "model: m\nengine: {kind: sglang, nodes: 2, gpus: 4, parallel: {tensor: 4}}\n"
+      "prefill: {workers: 0}\n");
+  const std::string all = " --tp-size 4 --nnodes 2 --node-rank ";
+  EXPECT_TRUE(plan.rows.back().command.ends_with(all + "0 --dist-init-addr 10.0.0.a:21002"))
+      << plan.rows.back().command;
+  EXPECT_TRUE(
+      plan.rows.back().more[0].command.ends_with(all + "1 --dist-init-addr 10.0.0.a:21002"));
+}
+
+TEST(ForeignPlan, AnEngineThatNoNodeHoldsIsRefusedWithWhatItLacks) {
+  const JobConfig config = job(
+      "model: m\nengine: {kind: vllm, gpus: 8, parallel: {tensor: 8}}\nprefill: {workers: 0}\n");
+  const auto plan = make_plan(config, kOneNode, {ModelSize{}});
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().message,
+            "the job does not fit: decode has places for 0 of 1 workers, each with 1 core and 8 "
+            "GPUs: node local comes nearest: it lacks 4 GPUs");
 }
 
 TEST(ForeignPlan, JsonHasTheCommandsToo) {
   const LaunchPlan plan = plan_of("model: m\nengine: {kind: vllm}\nprefill: {workers: 0}\n");
   EXPECT_TRUE(has(plan.to_json(), R"("command":"VLLM_NO_USAGE_STATS=1 )"));
   EXPECT_TRUE(has(plan.to_text(), "invariant: no (an engine of another make computes)\n"));
-}
-
-TEST(ForeignPlan, TheSlotsOfWorkersWithPdjobsOwnEngineAreNotCounted) {
-  const JobConfig config = job(R"(
-models:
-  own: {model: x, engine: {kind: fake}}
-  one: {model: m, engine: {kind: vllm}}
-)");
-  EXPECT_EQ(foreign_slot(config, "one-prefill-0"), 0U);
-  EXPECT_EQ(foreign_slot(config, "one-decode-0"), 1U);
-  EXPECT_EQ(foreign_slot(config, "nobody"), 0U);
 }
 
 }  // namespace

@@ -30,7 +30,9 @@ ProcessSpec spec() {
           .weights = {"/w/7.gguf", "step-7", "d"},
           .begins_closed = true,
           .control_key = "the trainer's",
-          .slot = 3,
+          .ports_from = uint64_t{1} << 40,
+          .part = 2,
+          .head_host = "10.0.0.1",
           .work = "model: x\n"};
 }
 
@@ -47,7 +49,9 @@ TEST(ProcessSpec, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->gpus, "GPU-8a1");
   EXPECT_EQ(decoded->front_address, "127.0.0.1:3");
   EXPECT_TRUE(decoded->begins_closed);
-  EXPECT_EQ(decoded->slot, 3);
+  EXPECT_EQ(decoded->ports_from, uint64_t{1} << 40);
+  EXPECT_EQ(decoded->part, 2U);
+  EXPECT_EQ(decoded->head_host, "10.0.0.1");
   EXPECT_EQ(decoded->work, "model: x\n");
   EXPECT_EQ(decoded->control.client.secret_key, "k");
 }

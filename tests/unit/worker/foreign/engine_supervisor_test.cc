@@ -84,6 +84,19 @@ TEST(EngineSupervisor, RegistersAnEngineThatIsHealthyAndWarm) {
   EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "load?");
 }
 
+TEST(EngineSupervisor, AnotherNodeOfAnEngineIsAskedNothingAndEndsWhenItIsToldOrItsEngineEnds) {
+  Story story({.make = "vllm", .follows = true, .start_timeout = seconds(60)});
+  EXPECT_EQ(story.step(TimePassed{}), "start");
+  EXPECT_EQ(story.next_wakeup(), kNever) << "however long the first node takes";
+  EXPECT_EQ(story.standstill(), 0U);
+  EXPECT_EQ(story.step(DrainAsked{seconds(30)}), "terminate");
+  EXPECT_EQ(story.step(EngineExited{"exit code 0", ""}), "drained end()");
+  Story other({.make = "vllm", .follows = true});
+  other.step(TimePassed{});
+  EXPECT_EQ(other.step(EngineExited{"signal 9 (Killed)", ""}),
+            "end(vllm ended with signal 9 (Killed) while it served)");
+}
+
 TEST(EngineSupervisor, AnEngineThatEndsWhileItStartsEndsTheWorkerWithTheLikelyCause) {
   Story story;
   story.step(TimePassed{});
