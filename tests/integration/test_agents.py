@@ -42,11 +42,11 @@ class Machines:
         self.front = lan.hosts["front"]  # The launcher's address.
         self.here = ""  # Another cluster.
 
-    def start_agent(self, machine, *flags, key=None, name=None):
+    def start_agent(self, machine, *flags, key=None, name=None, env=None):
         with self.lan.inside(machine):
             join = ["--join", self.address(), "--key-file", str(key or self.key)]
             names = ["--name", name or machine, "--log-dir", str(self.folder / f"logs-{machine}")]
-            agent = Process(["pdjob", "agent", *join, *names, *flags], self.folder)
+            agent = Process(["pdjob", "agent", *join, *names, *flags], self.folder, env)
         self.agents[machine] = agent
         return agent
 

@@ -127,8 +127,8 @@ class Server(http.server.ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, double, port=0):
-        super().__init__(("127.0.0.1", port), Handler)
+    def __init__(self, double, port=0, host="127.0.0.1"):
+        super().__init__((host, port), Handler)
         self.double = double
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -142,8 +142,8 @@ class EngineDouble:
     incarnations = itertools.count()
     servers = 1
 
-    def __init__(self, fleet, name, ports=None):
-        self.fleet, self.name = fleet, name
+    def __init__(self, fleet, name, ports=None, host="127.0.0.1"):
+        self.fleet, self.name, self.host = fleet, name, host
         self.go = threading.Event()  # While cleared, the engine does not finish.
         self.go.set()
         self.deaf = threading.Event()  # While set, its front end answers no GET though the engine computes, like vLLM's during a long prompt.
@@ -154,7 +154,7 @@ class EngineDouble:
     def start(self):
         self.connections = []
         self.engine_ids = [f"{self.name}-{next(self.incarnations)}"]
-        self.live = [Server(self, port) for port in self.ports]
+        self.live = [Server(self, port, self.host) for port in self.ports]
         self.ports = [server.server_address[1] for server in self.live]
 
     def die(self):
@@ -169,7 +169,7 @@ class EngineDouble:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.ports[0]}"
+        return f"http://{self.host}:{self.ports[0]}"
 
     def get(self, server, path):
         if path == "/v1/models":

@@ -90,17 +90,73 @@ def fetch_kv(host, port, key):
     return prompt
 
 
+class Ranks:
+    """The processes of one engine on this node, and its meeting with the other nodes. As with the real programs, whoever loses a rank or a node ends."""
+
+    def __init__(self, sizes, nodes, node, address, here):
+        world = 1
+        for size in sizes:
+            world *= size
+        assert world % nodes == 0, f"{world} ranks on {nodes} nodes"
+        self.nodes, self.node, self.address, self.here, self.local = nodes, node, address, here, world // nodes
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if seen:
+            assert len(seen.split(",")) >= self.local, f"{self.local} ranks see only the GPUs {seen}"
+
+    def start(self):
+        for rank in range(self.local):
+            child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(1000)  # rank {self.node * self.local + rank} of the double"])
+            threading.Thread(target=lambda child=child: (child.wait(), lost("a rank")), daemon=True).start()
+        if self.nodes > 1:
+            self.meet()
+
+    def meet(self):
+        host, port = self.address
+        if self.node > 0:
+            connection = self.reach(host, port)
+            connection.sendall(f"{self.node}\n".encode())
+            threading.Thread(target=lambda: (connection.recv(1), lost("the first node")), daemon=True).start()
+            return
+        assert host == self.here, f"the first node is {self.here}, not {host}"
+        door = socket.create_server((host, port))
+        door.settimeout(60)
+        came = set()
+        while len(came) < self.nodes - 1:
+            connection, _ = door.accept()
+            number = int(connection.makefile().readline())
+            assert number not in came and 0 < number < self.nodes
+            came.add(number)
+            threading.Thread(target=lambda c=connection: (c.recv(1), lost("a node")), daemon=True).start()
+        say(f"DOUBLE: all {self.nodes} nodes are here")
+
+    @staticmethod
+    def reach(host, port):
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return socket.create_connection((host, port), timeout=None)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+
+def lost(what):
+    say(f"DOUBLE: {what} is gone")
+    os._exit(1)
+
+
 class ProgramDouble(EngineDouble):
     """What both programs have in common: one model, a key, metrics, and a slow first request."""
 
     counts_load = False
 
-    def __init__(self, name, port, model, key):
+    def __init__(self, name, host, port, model, key):
         self.model, self.key, self.counts = model, key, {"prompt": 0, "generation": 0, "external": 0}
         self.in_flight, self.running = 0, 0  # A request counts as running from its first step on.
         self.seen = set()
         self.lock = threading.Lock()
-        super().__init__(Fleet(), name, [port])
+        super().__init__(Fleet(), name, [port], host or "127.0.0.1")
         say(f"DOUBLE of {name}: it computes nothing. Serving on port {port}")
 
     def get(self, server, path):
@@ -170,8 +226,8 @@ class VllmDouble(ProgramDouble):
         self.role = config.get("kv_role")
         if config:
             self.side_host, self.side_port = os.environ["VLLM_NIXL_SIDE_CHANNEL_HOST"], int(os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"])
-            self.kv = KvServer(self.side_host, self.side_port)
-        super().__init__("vllm", args.port, args.served_model_name or args.model, os.environ.get("VLLM_API_KEY"))
+            self.kv = [KvServer(self.side_host, self.side_port + rank) for rank in range(args.data_parallel_size)]
+        super().__init__("vllm", args.host, args.port, args.served_model_name or args.model, os.environ.get("VLLM_API_KEY"))
 
     def metrics(self):
         counts = self.counts
@@ -197,9 +253,10 @@ class VllmDouble(ProgramDouble):
         assert params == {"do_remote_decode": True, "do_remote_prefill": False, **dict.fromkeys(nulls)}, params
         self.take_in(prompt, external=False)
         request_id = f"{http.headers['X-Request-Id']}-{self.asked}"
-        self.kv.keep(f"{self.config['engine_id']} {request_id}", prompt, self.lease)
+        rank = self.asked % len(self.kv)
+        self.kv[rank].keep(f"{self.config['engine_id']} {request_id}", prompt, self.lease)
         returned = {"do_remote_prefill": True, "do_remote_decode": False, "remote_block_ids": [[1]], "remote_engine_id": self.config["engine_id"],
-                    "remote_request_id": request_id, "remote_host": self.side_host, "remote_port": self.side_port, "tp_size": 1}
+                    "remote_request_id": request_id, "remote_host": self.side_host, "remote_port": self.side_port + rank, "tp_size": 1}
         return {**self.complete(http, body, prompt), "kv_transfer_params": returned}
 
     def decode(self, http, body, prompt, params):
@@ -217,7 +274,7 @@ class SglangDouble(ProgramDouble):
         if self.mode == "prefill":
             self.kv = KvServer(args.host, args.disaggregation_bootstrap_port)
             self.bootstrap = (args.host, args.disaggregation_bootstrap_port)
-        super().__init__("sglang", args.port, args.served_model_name or args.model_path, None)
+        super().__init__("sglang", args.host, args.port, args.served_model_name or args.model_path, None)
 
     def metrics(self):
         assert self.has_metrics
@@ -245,16 +302,28 @@ class SglangDouble(ProgramDouble):
         return self.complete(http, body, prompt)
 
 
+def fail_unless(condition, why):
+    assert condition, why
+    return False
+
+
 def vllm(argv):
     parser = argparse.ArgumentParser(prog="vllm serve", allow_abbrev=False)
     parser.add_argument("model")
     for flag in ("--served-model-name", "--host", "--kv-transfer-config", "--dtype"):
         parser.add_argument(flag)
-    for flag in ("--port", "--max-model-len", "--block-size"):
+    for flag in ("--port", "--max-model-len", "--block-size", "--master-port", "--data-parallel-rpc-port"):
         parser.add_argument(flag, type=int)
-    for flag in ("--enforce-eager", "--enable-server-load-tracking"):
+    for flags in (("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp"), ("--data-parallel-size", "-dp"), ("--nnodes", "-n")):
+        parser.add_argument(*flags, type=int, default=1)
+    parser.add_argument("--node-rank", "-r", type=int, default=0)
+    parser.add_argument("--master-addr", default="127.0.0.1")
+    for flag in ("--enforce-eager", "--enable-server-load-tracking", "--enable-expert-parallel", "--headless"):
         parser.add_argument(flag, action="store_true")
     args = parser.parse_args(argv)
+    args.headless = args.headless or fail_unless(args.node_rank == 0, "only --headless nodes follow")
+    args.ranks = Ranks((args.tensor_parallel_size, args.pipeline_parallel_size, args.data_parallel_size), args.nnodes, args.node_rank,
+                       (args.master_addr, args.master_port), args.host)
     config = json.loads(args.kv_transfer_config or "{}")
     assert set(config) <= {"kv_connector", "kv_role", "engine_id", "kv_buffer_device", "kv_load_failure_policy", "kv_connector_extra_config"}
     assert not config or (config["kv_connector"] == "NixlConnector" and config["kv_role"] in ("kv_producer", "kv_consumer", "kv_both"))
@@ -268,8 +337,16 @@ def sglang(argv):
     for flag in ("--port", "--disaggregation-bootstrap-port"):
         parser.add_argument(flag, type=int)
     parser.add_argument("--disaggregation-mode", default="null", choices=["null", "prefill", "decode"])
-    parser.add_argument("--enable-metrics", action="store_true")
+    for flags in (("--tp-size", "--tp"), ("--dp-size", "--dp"), ("--ep-size", "--ep"), ("--nnodes",)):
+        parser.add_argument(*flags, type=int, default=1)
+    parser.add_argument("--node-rank", type=int, default=0)
+    parser.add_argument("--dist-init-addr", default="127.0.0.1:0")
+    for flag in ("--enable-metrics", "--enable-dp-attention"):
+        parser.add_argument(flag, action="store_true")
     args = parser.parse_args(argv)
+    args.headless = args.node_rank > 0  # A follower answers /health alone, and nobody asks it.
+    host, port = args.dist_init_addr.rsplit(":", 1)
+    args.ranks = Ranks((args.tp_size, 1 if args.enable_dp_attention else args.dp_size), args.nnodes, args.node_rank, (host, int(port)), args.host)
     return args, lambda: SglangDouble(args)
 
 
@@ -283,7 +360,9 @@ def main():
     subprocess.Popen(["sleep", "1000"], start_new_session=True)
     time.sleep(START_SECONDS)
     fail_at_start()
-    make()
+    args.ranks.start()
+    if not args.headless:
+        make()
     threading.Event().wait()
 
 
