@@ -99,7 +99,7 @@ void read(ConfigReader& in, EngineConfig& config) {
             "between workers with the same kernels. So if a job's machines differ, name what all "
             "of them can run. `auto`: each worker takes the fastest that its machine can run."});
   in.field("threads", config.threads, {"Threads that compute, per worker."}, {1, 512});
-  if (in.has("threads")) {
+  if (in.has("threads") && config.kind != EngineKind::kForeign) {
     config.lend_threads = false;
   }
   in.field("lend_threads", config.lend_threads,

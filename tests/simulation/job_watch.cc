@@ -51,9 +51,11 @@ struct Use {
 std::map<std::string, Use> uses_of(const launcher::Job& job) {
   std::map<std::string, Use> uses;
   for (const Process& process : job.processes()) {
-    Use& use = uses[process.place.node];
-    use.cores += process.demand.cores;
-    use.gpus.insert(use.gpus.end(), process.place.gpus.begin(), process.place.gpus.end());
+    for (const launcher::PlacePart& part : process.place.parts()) {
+      Use& use = uses[part.node];
+      use.cores += process.demand.cores;
+      use.gpus.insert(use.gpus.end(), part.gpus.begin(), part.gpus.end());
+    }
   }
   uses.erase("");
   return uses;
@@ -103,9 +105,12 @@ void JobWatch::on(const launcher::Job& job, const launcher::Spawn& spawn) {
   ++counts_.starts;
   spawned_.insert(spawn.name);
   const bool runs = std::ranges::any_of(machines_.running(), [&](const auto& each) {
-    return each.second.spec.name == spawn.name && !given_up(each.first);
+    // A wide one whose other part died was told to end, too.
+    return each.second.spec.name == spawn.name && !given_up(each.first) &&
+           !placed_.at(each.first).wide;
   });
-  placed_[spawn.incarnation] = {.node = spawn.place.node};
+  placed_[spawn.incarnation] = {
+      .node = spawn.place.node, .wide = !spawn.place.more.empty(), .given_up = kNever};
   invariants_.expect(!runs, "a process is started only when it does not run, but not", spawn.name);
   invariants_.expect(!retired_.contains(spawn.name), "a retired process is not started, but",
                      spawn.name);
@@ -242,13 +247,18 @@ void JobWatch::check_waits(const launcher::Job& job) {
     if (process.state != ProcessState::kWaiting) {
       continue;
     }
+    std::map<std::string, uint32_t> rooms;  // By cluster, the nodes that could take a part.
     for (const auto& [name, node] : nodes_) {
       const auto found = uses.find(name);
       const Use use = found == uses.end() ? Use{} : found->second;
       const bool room = accepts(node, process.demand) &&
                         use.cores + process.demand.cores <= node.cores &&
                         use.gpus.size() + process.demand.gpus <= node.gpus.size();
-      invariants_.expect(!room, "a process waits only while no node has room, but there is", name);
+      rooms[node.cluster] += room ? 1 : 0;
+    }
+    for (const auto& [cluster, count] : rooms) {
+      invariants_.expect(count < process.demand.parts,
+                         "a process waits only while no node has room, but there is in", cluster);
     }
   }
 }
@@ -336,6 +346,11 @@ void JobWatch::expect_all_well(const launcher::Job& job) {
     const auto role = roles_.find(process.name);
     invariants_.expect(role == roles_.end() || role->second == process.role,
                        "a role changes when asked, but not that of", process.name);
+  }
+  for (const auto& [part, cluster] : machines_.followers()) {
+    const auto whole = std::ranges::find(job.processes(), part.second, &Process::incarnation);
+    invariants_.expect(whole != job.processes().end() && whole->alive(),
+                       "no part of an engine runs alone, but there is one on", part.first);
   }
   for (const launcher::JobGroup& group : job.groups()) {
     invariants_.expect(members_of(group, job).size() == group.wanted,

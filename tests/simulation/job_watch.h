@@ -90,6 +90,7 @@ class JobWatch {
   std::map<std::string, launcher::Node> nodes_;  // As the job was told.
   struct Placed {
     std::string node;
+    bool wide = false;  // It has parts on other nodes.
     Instant given_up = kNever;
   };
   std::map<launcher::Incarnation, Placed> placed_;

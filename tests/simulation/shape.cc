@@ -154,6 +154,9 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   if (scenario.stragglers > 0 && random.chance(scenario.stragglers)) {
     shape.stragglers = {.factor = 3, .after = seconds(2)};
   }
+  // Of one cluster, which has every second node. Dice of its own leave all else as it was.
+  const bool wide = Random(seed + 1).chance(0.25);
+  shape.decode_parts = wide && shape.nodes > 2 && !shape.stragglers.on() ? 2 : 1;
   return shape;
 }
 

@@ -33,7 +33,16 @@ void SimMachines::end(Incarnation incarnation, const std::string& how, bool cras
   }
 }
 
+void SimMachines::end_follower(const Part& part, const std::string& how) {
+  if (const auto found = followers_.extract(part)) {
+    found.mapped()->tell(launcher::ProcessExited{part.second, how, false, part.first});
+  }
+}
+
 void SimMachines::kill(const SimCluster& cluster, const std::string& node) {
+  std::erase_if(followers_, [&](const auto& each) {
+    return each.second == &cluster && (node.empty() || each.first.first == node);
+  });
   for (auto each = running_.begin(); each != running_.end();) {
     const auto [incarnation, order] = *each++;
     if (runs_for(cluster, incarnation) && (node.empty() || order.node == node)) {
@@ -89,10 +98,19 @@ void SimCluster::spawn(const Order& order) {
     return;
   }
   tell(launcher::Spawned{order.incarnation, pid_of(order.incarnation), order.node});
+  if (order.spec.part > 0) {
+    machines_.followers_[{order.node, order.incarnation}] = this;
+    return;
+  }
   machines_.start(order, *this);
 }
 
 void SimCluster::signal(const std::string& node, Incarnation incarnation, launcher::Signal signal) {
+  if (const SimMachines::Part part(node, incarnation);
+      machines_.followers_.contains(part) && machines_.followers_.at(part) == this) {
+    machines_.end_follower(part, to_string(signal));
+    return;
+  }
   if (!machines_.runs_for(*this, incarnation) || machines_.running().at(incarnation).node != node) {
     return;
   }
@@ -108,6 +126,11 @@ std::vector<launcher::RunningProcess> SimCluster::running() const {
   for (const auto& [incarnation, order] : machines_.running()) {
     if (machines_.runs_for(*this, incarnation)) {
       running.push_back({.incarnation = incarnation, .pid = pid_of(incarnation)});
+    }
+  }
+  for (const auto& [part, cluster] : machines_.followers()) {
+    if (cluster == this) {
+      running.push_back({.incarnation = part.second, .pid = pid_of(part.second)});
     }
   }
   return running;

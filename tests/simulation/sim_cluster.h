@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/random.h"
@@ -34,6 +35,11 @@ class SimMachines {
   // The process dies. Its cluster tells it.
   void end(launcher::Incarnation incarnation, const std::string& how, bool crashed);
 
+  // The other nodes of processes over several: such a part only lives and dies.
+  using Part = std::pair<std::string, launcher::Incarnation>;  // Its node.
+  const std::map<Part, SimCluster*>& followers() const { return followers_; }
+  void end_follower(const Part& part, const std::string& how);
+
  private:
   friend SimCluster;
   void start(const Order& order, SimCluster& cluster);
@@ -43,6 +49,7 @@ class SimMachines {
 
   std::map<launcher::Incarnation, Order> running_;
   std::map<launcher::Incarnation, SimCluster*> started_by_;
+  std::map<Part, SimCluster*> followers_;
 };
 
 class SimCluster final : public launcher::Cluster {

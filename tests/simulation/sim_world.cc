@@ -358,8 +358,7 @@ launcher::JobRunnerOptions SimWorld::job_options() {
                                      .nonce = "n",
                                      .doors = {},
                                      .root_key = RootKey::of("simulated"),
-                                     .specs = {},
-                                     .slots = {}};
+                                     .specs = {}};
   const auto add = [&](const std::string& model, const std::string& word, net::Role role,
                        uint32_t count) {
     const std::string prefix = model == "m" ? word : model + "-" + word;
@@ -419,6 +418,7 @@ void SimWorld::take_specs(launcher::JobRunnerOptions& options) const {
 
 launcher::Demand SimWorld::demand_of(net::Role role, const std::string& model) const {
   launcher::Demand demand{.cores = 1, .role = to_string(role), .model = model};
+  demand.parts = role == net::Role::kDecode ? shape_.decode_parts : 1;
   if (role == net::Role::kDecode && shape_.decode_wants_gpus) {
     demand.gpus = 1;
   } else if (role == net::Role::kPrefill && shape_.prefill_wants_labels) {
@@ -435,10 +435,12 @@ void SimWorld::start() {
       shape_.routers + static_cast<uint32_t>(shape_.workload.models.size()) *
                            (shape_.prefill_workers + shape_.decode_workers + shape_.both_workers);
   const bool alike = shape_.stragglers.on();  // Only then are workers compared.
+  const uint32_t extra_cores = (shape_.decode_parts - 1) * shape_.decode_workers *
+                               static_cast<uint32_t>(shape_.workload.models.size());
   for (uint32_t i = 0; i < shape_.nodes; ++i) {
     launcher::Node node{.name = "n" + std::to_string(i),
                         .host = "10.0.1." + std::to_string(i + 1),
-                        .cores = processes / shape_.nodes + 3,
+                        .cores = processes / shape_.nodes + 3 + extra_cores,
                         .cluster = alike || i % 2 == 0 ? "east" : "west"};
     for (uint32_t gpu = 0; gpu < node.cores - 1; ++gpu) {
       node.gpus.push_back(std::to_string(gpu));
@@ -959,7 +961,12 @@ void SimWorld::strike(const Fault& fault) {
   SimMember* const member = choose(fault.target, &who);
   auto* const worker = dynamic_cast<SimWorker*>(member);
   if (fault.kind == &FaultWeights::kill) {
-    if (member != nullptr) {
+    const auto& followers = machines_.followers();
+    if (!followers.empty() && fault.target % 3 == 0) {
+      const auto part =
+          std::next(followers.begin(), static_cast<ptrdiff_t>(fault.target / 3 % followers.size()));
+      machines_.end_follower(SimMachines::Part(part->first), "signal 9 (Killed)");
+    } else if (member != nullptr) {
       machines_.end(who, "signal 9 (Killed)", false);
     }
   } else if (fault.kind == &FaultWeights::freeze) {
@@ -1369,10 +1376,13 @@ void SimWorld::stop_job() {
   } else {
     launcher_->post([this] { job_->submit(launcher::StopAsked{0}); });
   }
-  run_until(now() + seconds(3),
-            [this] { return (hands_ || finished_ > 0) && machines_.running().empty(); });
+  run_until(now() + seconds(3), [this] {
+    return (hands_ || finished_ > 0) && machines_.running().empty() &&
+           machines_.followers().empty();
+  });
   invariants_.expect(hands_ || finished_ == 1, "an idle job stops at once, but");
-  invariants_.expect(machines_.running().empty(), "nothing outlives the job");
+  invariants_.expect(machines_.running().empty() && machines_.followers().empty(),
+                     "nothing outlives the job");
   if (agents_) {
     rollout_.reset();
     scaling_.reset();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/check.h"
+#include "launcher/specs/job_specs.h"
 #include "tests/unit/launcher/plan/case_file.h"
 
 namespace pdjob::launcher {
@@ -60,6 +61,22 @@ TEST(ForeignPlan, CommandsAreTheGoldenOnes) {
   }
   if (CaseFile::updating()) {
     all.write();
+  }
+}
+
+// A worker reads its spec as the launcher wrote it: `threads` once made one that no worker read.
+TEST(ForeignPlan, EachWorkerReadsTheSpecOfItsEngine) {
+  CaseFile all(PDJOB_TEST_DIR "/engine_commands.txt", "--- commands");
+  for (const CaseFile::Case& each : all.cases()) {
+    const JobConfig config = job(each.yaml);
+    const JobSpecs specs = specs_of(config);
+    for (const auto& [key, work] : specs.work) {
+      const bool worker = key.first != net::Role::kRouter && key.first != net::Role::kBatch;
+      const auto spec =
+          worker ? read_worker_spec("a worker", work) : Result<WorkerSpec>(WorkerSpec{});
+      ASSERT_TRUE(spec.has_value()) << each.name << ": " << spec.error().message;
+    }
+    EXPECT_EQ(engine_ports(specs), ports_each(config)) << each.name;
   }
 }
 
