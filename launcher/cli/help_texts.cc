@@ -52,6 +52,11 @@ The machines of --assume:
     {"convert", R"(
 Examples:
   pdjob convert vllm.yaml > job.yaml
+  pdjob convert --recipe models/DeepSeek-R1.yaml --hardware h200 --nodes 2 > job.yaml
+  pdjob convert --recipe models/Kimi-K3.yaml --hardware gb200 --feature tool_calling > job.yaml
+
+A recipe is a file of https://github.com/vllm-project/recipes whose strategies
+include pd_cluster.
 )"},
     {"example", R"(
 Examples:

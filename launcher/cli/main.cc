@@ -92,6 +92,7 @@ struct CommandLine {
   std::string example = "quickstart";
   ScaleFlags scale;
   ApplyFlags apply;
+  ConvertFlags convert;
   PlanFlags plan;
   std::optional<ProcessArguments> processes;
   std::optional<BatchArguments> batches;
@@ -194,9 +195,25 @@ struct CommandLine {
 
   void add_convert() {
     CLI::App* command =
-        app.add_subcommand("convert", "Print a job file of vLLM's own pdjob as one of this pdjob");
-    command->add_option("FILE", config_path, "The file")->required();
-    command->callback([this] { exit_code = convert_job(config_path, places); });
+        app.add_subcommand("convert", "Print a job of vLLM's as a job file of this pdjob");
+    command->add_option("FILE", convert.file, "A file of vLLM's own pdjob");
+    auto* const recipe =
+        command->add_option("--recipe", convert.recipe, "Or a recipe that vLLM publishes")
+            ->type_name("FILE");
+    const auto of_recipe = [&](const char* name, auto& value, const char* help, const char* type) {
+      return command->add_option(name, value, help)->type_name(type)->needs(recipe);
+    };
+    auto* const hardware =
+        of_recipe("--hardware", convert.hardware, "The nodes, such as h200 or gb200", "NAME");
+    recipe->needs(hardware);
+    of_recipe("--nodes", convert.nodes, "How many; as few as possible without it", "N")
+        ->check(CLI::Range(1, 1024));
+    of_recipe("--variant", convert.variant, "The variant of the model", "NAME");
+    of_recipe("--feature", convert.features, "A feature of the recipe; repeatable", "NAME[=MODE]");
+    of_recipe("--strategy", convert.strategy,
+              "The recipe's pd_cluster.yaml; without it, the one beside the recipe's folder",
+              "FILE");
+    command->callback([this] { exit_code = convert_job(convert, places); });
   }
 
   void add_status() {

@@ -13,7 +13,6 @@
 
 #include "common/config/config_reader.h"
 #include "common/config/config_text.h"
-#include "common/parse_number.h"
 #include "launcher/plan/model_config.h"
 #include "launcher/plan/vllm_kv_config.h"
 #include "launcher/plan/vllm_options.h"
@@ -36,11 +35,9 @@ struct Params {
 };
 
 struct Role {
-  Variables environment;
-  uint32_t gpus = 1;  // As written; 0: the engine computes on CPUs.
-  uint32_t replicas = 1;
+  uint32_t gpus = 1;  // As written; 0: the engines compute on CPUs.
   Params params;
-  std::vector<std::string> args;  // All that pdjob does not derive.
+  NativeRole native;  // Its args are all that pdjob does not derive.
 };
 
 struct VllmJob {
@@ -83,19 +80,13 @@ void read_params(ConfigReader& in, Params& params) {
 
 void read_role(ConfigReader& in, const char* name, Role& role, const VllmJob& job) {
   in.section(name, {"One role."}, [&](ConfigReader& section) {
-    role.environment = job.environment;
-    read_variables(section, role.environment);
+    role.native.environment = job.environment;
+    read_variables(section, role.native.environment);
     section.field("num_gpus", role.gpus, {"GPUs of the role."}, {0, kVllmGpusMax});
-    section.field("replicas", role.replicas, {"Workers of the role."}, {1, kWorkersPerRoleMax});
+    section.field("replicas", role.native.workers, {"Workers of the role."},
+                  {1, kWorkersPerRoleMax});
+    role.native.gpu = role.gpus > 0;
     read_params(section, role.params);
-    if (!section.has("num_gpus")) {
-      section.warn("num_gpus", "is missing: each engine gets one GPU; 0 means CPUs");
-    } else if (role.replicas > 1 && role.gpus > 1) {
-      section.warn("num_gpus", "is " + std::to_string(role.gpus) + " for each of " +
-                                   std::to_string(role.replicas) +
-                                   " replicas in the code of the vLLM pdjob, and for all of them "
-                                   "in its example; pdjob gives each engine one GPU");
-    }
   });
 }
 
@@ -110,6 +101,13 @@ std::string place_of(const ConfigReader& in, const std::string& role, const std:
                            : std::string("general.params.") + kExtra;
 }
 
+// "--max-model-len" as a key of `params`.
+std::string key_of(std::string_view option) {
+  std::string key(option.substr(2));
+  std::ranges::replace(key, '-', '_');
+  return key;
+}
+
 // Reports the options that pdjob derives, and takes them out.
 void take_derived(ConfigReader& in, const std::string& role, VllmOptions& options) {
   if (const auto host = options.take("--host")) {
@@ -121,15 +119,51 @@ void take_derived(ConfigReader& in, const std::string& role, VllmOptions& option
     in.warn(place_of(in, role, "port"),
             "is not used: pdjob takes ports from `engine.ports`, and tells the router");
   }
-  for (const char* const key :
-       {"tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size"}) {
-    std::string option = std::string("--") + key;
-    std::ranges::replace(option, '_', '-');
-    if (parse_number<uint32_t>(options.value(option).value_or("1")).value_or(1) > 1) {
-      in.warn(place_of(in, role, key), "needs several GPUs for each engine of " + role +
-                                           ", and pdjob gives an engine one so far");
+  for (const VllmTaken& taken : take_rendezvous(options)) {
+    in.warn(place_of(in, role, key_of(taken.name)),
+            "is not used: pdjob tells the parts of an engine where they are, and the ranks of an "
+            "engine have one port");
+  }
+}
+
+std::string sizes_text(const VllmSizes& sizes) {
+  std::string text;
+  for (const auto& [name, size] :
+       {std::pair("tensor", sizes.tensor), std::pair("pipeline", sizes.pipeline),
+        std::pair("data", sizes.data), std::pair("prefill context", sizes.context)}) {
+    if (size) {
+      text.append(text.empty() ? "" : " x ").append(name).append(" ").append(std::to_string(*size));
     }
   }
+  return text.empty() ? "no parallel sizes" : text;
+}
+
+// vLLM's code takes `num_gpus` as those of one replica, and its example as those of all.
+void check_gpus(ConfigReader& in, const std::string& name, const Role& role) {
+  const std::string place = name + ".num_gpus";
+  const uint64_t one = role.native.sizes.gpus();
+  const uint64_t all = one * role.native.workers;
+  if (!in.has(place)) {
+    in.warn(place, "is missing: each engine gets " + std::to_string(one) +
+                       (one == 1 ? " GPU" : " GPUs, by its parallel sizes") + "; 0 means CPUs");
+  } else if (role.native.gpu && role.gpus != one && role.gpus != all) {
+    const std::string for_all =
+        all == one ? "" : ", or " + std::to_string(all) + " for all replicas";
+    in.fail(place, "must be " + std::to_string(one) + " for one engine (" +
+                       sizes_text(role.native.sizes) + ")" + for_all + ", got " +
+                       std::to_string(role.gpus) +
+                       ": parallel sizes in params say how an engine uses its GPUs");
+  }
+}
+
+void take_parallel(ConfigReader& in, const std::string& name, Role& role, VllmOptions& options) {
+  std::vector<VllmTaken> wrong;
+  role.native.sizes = take_sizes(options, wrong);
+  for (const VllmTaken& option : wrong) {
+    in.fail(place_of(in, name, key_of(option.name)),
+            option.name + " must be a whole number from 1 on, got " + option.value);
+  }
+  check_gpus(in, name, role);
 }
 
 // Both roles run one model.
@@ -151,6 +185,19 @@ void take_model(ConfigReader& in, const std::string& role, VllmOptions& options,
   job.served_name = served;
 }
 
+std::string read_kv_config(ConfigReader& in, const std::string& name, const Role& role,
+                           const std::string& written) {
+  const std::string place = place_of(in, name, "kv_transfer_config");
+  const VllmKvConfig config = vllm_kv_config({.role = name, .gpu = role.native.gpu}, written);
+  if (!config.error.empty()) {
+    in.fail(place, config.error);
+  }
+  for (const std::string& warning : config.warnings) {
+    in.warn(place, warning);
+  }
+  return config.passed;
+}
+
 void finish_role(ConfigReader& in, const std::string& name, Role& role, VllmJob& job) {
   VllmOptions all = job.general.options;
   all.merge(role.params.options);
@@ -158,14 +205,14 @@ void finish_role(ConfigReader& in, const std::string& name, Role& role, VllmJob&
   all.merge(role.params.extra);
   take_model(in, name, all, job);
   take_derived(in, name, all);
+  take_parallel(in, name, role, all);
   std::string kv_config;
   if (const auto written = all.take("--kv-transfer-config")) {
-    kv_config = read_vllm_kv_config(in, place_of(in, name, "kv_transfer_config"),
-                                    {.role = name, .gpu = role.gpus > 0}, *written);
+    kv_config = read_kv_config(in, name, role, *written);
   }
-  role.args = all.args();
+  role.native.args = all.args();
   if (!kv_config.empty()) {
-    role.args.push_back("--kv-transfer-config=" + kv_config);
+    role.native.args.push_back("--kv-transfer-config=" + kv_config);
   }
 }
 
@@ -189,20 +236,11 @@ void read(ConfigReader& in, VllmJob& job) {
   read_role(in, "prefill", job.prefill, job);
   read_role(in, "decode", job.decode, job);
   in.section("scheduler", {"The router."}, [&](ConfigReader& section) {
-    job.router =
-        read_vllm_router(section, {.prefill = job.prefill.replicas, .decode = job.decode.replicas});
+    job.router = read_vllm_router(
+        section, {.prefill = job.prefill.native.workers, .decode = job.decode.native.workers});
   });
   finish_role(in, "prefill", job.prefill, job);
   finish_role(in, "decode", job.decode, job);
-}
-
-std::string job_name(const std::string& source) {
-  std::string name = std::filesystem::path(source).stem().string();
-  for (char& c : name) {
-    const auto letter = static_cast<unsigned char>(c);
-    c = std::isalnum(letter) != 0 || c == '_' ? static_cast<char>(std::tolower(letter)) : '-';
-  }
-  return is_job_name(name) ? name : "vllm";
 }
 
 void append(std::string& yaml, const std::string& indent, const char* key,
@@ -220,43 +258,41 @@ void append_list(std::string& yaml, const std::string& indent, const char* key,
   }
 }
 
-void append_role(std::string& yaml, const char* name, const Role& role) {
+void append_sizes(std::string& yaml, const NativeRole& role) {
+  const VllmSizes& sizes = role.sizes;
+  const uint64_t gpus = sizes.gpus();
+  if (role.gpu && gpus > 1) {
+    append(yaml, "    ", "gpus", std::to_string(gpus));
+  }
+  if (sizes.nodes.value_or(1) > 1) {
+    append(yaml, "    ", "nodes", std::to_string(*sizes.nodes));
+  }
+  std::string parallel;
+  for (const auto& [name, size] :
+       {std::pair("tensor", sizes.tensor), std::pair("pipeline", sizes.pipeline),
+        std::pair("data", sizes.data)}) {
+    if (size.value_or(1) > 1) {
+      append(parallel, "      ", name, std::to_string(*size));
+    }
+  }
+  if (sizes.expert.value_or(false)) {
+    append(parallel, "      ", "expert", "true");
+  }
+  yaml.append(parallel.empty() ? "" : "    parallel:\n").append(parallel);
+}
+
+void append_role(std::string& yaml, const char* name, const NativeRole& role) {
   yaml.append("\n").append(name).append(":\n");
-  append(yaml, "  ", "workers", std::to_string(role.replicas));
+  append(yaml, "  ", "workers", std::to_string(role.workers));
   std::vector<std::string> environment;
   for (const auto& [variable, value] : role.environment) {
     environment.emplace_back(variable).append("=").append(value);
   }
   yaml += "  engine:\n";
-  append(yaml, "    ", "gpu", role.gpus > 0 ? "true" : "false");
+  append(yaml, "    ", "gpu", role.gpu ? "true" : "false");
+  append_sizes(yaml, role);
   append_list(yaml, "    ", "env", environment);
   append_list(yaml, "    ", "args", role.args);
-}
-
-std::string yaml_of(const VllmJob& job, const std::string& source) {
-  std::string yaml;
-  append(yaml, "", "name", job_name(source));
-  append(yaml, "", "mode", "serve");
-  append(yaml, "", "model", job.model);
-  // vLLM calls a model by its whole path where nothing else is said.
-  append(yaml, "", "served_name", job.served_name.empty() ? job.model : job.served_name);
-  yaml += "\nengine:\n";
-  append(yaml, "  ", "kind", "vllm");
-  append_role(yaml, "prefill", job.prefill);
-  append_role(yaml, "decode", job.decode);
-  yaml += "\nrouter:\n";
-  append(yaml, "  ", "listen", job.router.listen);
-  if (!job.router.recipe.empty()) {
-    append(yaml, "  ", "type", "command");
-    append(yaml, "  ", "recipe", job.router.recipe);
-    if (!job.router.program.empty()) {
-      append(yaml, "  ", "program", job.router.program);
-    }
-    append_list(yaml, "  ", "args", job.router.args);
-  }
-  yaml += "\nlauncher:\n";
-  append(yaml, "  ", "start_timeout", format_duration(std::chrono::seconds(job.timeout)));
-  return yaml;
 }
 
 }  // namespace
@@ -276,7 +312,55 @@ Result<NativeJob> native_job(const std::string& source, const std::string& text)
   if (const std::string errors = in.finish(); !errors.empty()) {
     return Error{ErrorCode::kInvalidArgument, errors};
   }
-  return NativeJob{.yaml = yaml_of(job, source), .warnings = in.warnings()};
+  const NativeParts parts = {
+      .name = job_name_of(source),
+      .model = job.model,
+      // vLLM calls a model by its whole path where nothing else is said.
+      .served_name = job.served_name.empty() ? job.model : job.served_name,
+      .prefill = job.prefill.native,
+      .decode = job.decode.native,
+      .router = job.router,
+      .start_seconds = job.timeout,
+  };
+  return NativeJob{.yaml = native_text(parts), .warnings = in.warnings()};
+}
+
+std::string job_name_of(const std::string& source) {
+  std::string name = std::filesystem::path(source).stem().string();
+  for (char& c : name) {
+    const auto letter = static_cast<unsigned char>(c);
+    c = std::isalnum(letter) != 0 || c == '_' ? static_cast<char>(std::tolower(letter)) : '-';
+  }
+  return is_job_name(name) ? name : "vllm";
+}
+
+std::string native_text(const NativeParts& parts) {
+  std::string yaml;
+  append(yaml, "", "name", parts.name);
+  append(yaml, "", "mode", "serve");
+  append(yaml, "", "model", parts.model);
+  append(yaml, "", "served_name", parts.served_name);
+  yaml += "\nengine:\n";
+  append(yaml, "  ", "kind", "vllm");
+  append_role(yaml, "prefill", parts.prefill);
+  append_role(yaml, "decode", parts.decode);
+  yaml += "\nrouter:\n";
+  append(yaml, "  ", "listen", parts.router.listen);
+  if (!parts.router.policy.empty()) {
+    append(yaml, "  ", "prefill_policy", parts.router.policy);
+    append(yaml, "  ", "decode_policy", parts.router.policy);
+  }
+  if (!parts.router.recipe.empty()) {
+    append(yaml, "  ", "type", "command");
+    append(yaml, "  ", "recipe", parts.router.recipe);
+    if (!parts.router.program.empty()) {
+      append(yaml, "  ", "program", parts.router.program);
+    }
+    append_list(yaml, "  ", "args", parts.router.args);
+  }
+  yaml += "\nlauncher:\n";
+  append(yaml, "  ", "start_timeout", format_duration(std::chrono::seconds(parts.start_seconds)));
+  return yaml;
 }
 
 }  // namespace pdjob::launcher

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/config/config_reader.h"
+
 namespace pdjob::launcher {
 namespace {
 
@@ -79,39 +81,37 @@ std::string with_words(std::string_view text) {
   return filled;
 }
 
-std::string read_vllm_kv_config(ConfigReader& in, const std::string& place, const VllmKvEnd& end,
-                                const std::string& json) {
+VllmKvConfig vllm_kv_config(const VllmKvEnd& end, const std::string& json) {
   if (!json.starts_with('{')) {
-    in.fail(place, "must be JSON text that begins with {");
-    return {};
+    return {.error = "must be JSON text that begins with {"};
   }
   const KvConfig config = parse(json, end);
   if (config.connector.empty()) {
-    in.fail(place, "has no kv_connector, or is no JSON");
-    return {};
+    return {.error = "has no kv_connector, or is no JSON"};
   }
-  std::string passed = json;
   if (!same_word(config.connector, kNixl)) {
-    in.warn(place, config.connector +
-                       " is passed on as it stands; pdjob hands KV over as NixlConnector does, and "
-                       "the job gets ready only if this connector does so, too");
-    return passed;
+    return {.passed = json,
+            .warnings = {config.connector +
+                         " is passed on as it stands; pdjob hands KV over as NixlConnector does, "
+                         "and the job gets ready only if this connector does so, too"}};
   }
+  VllmKvConfig result;
   const std::string role = end.role == "prefill" ? "kv_producer" : "kv_consumer";
   if (!config.role.empty() && config.role != role && config.role != "kv_both") {
-    in.warn(place, "kv_role is " + config.role + " for " + end.role + ", where " + role +
-                       " belongs" + (config.own.empty() ? ": pdjob writes that" : ""));
+    result.warnings.push_back("kv_role is " + config.role + " for " + end.role + ", where " + role +
+                              " belongs" + (config.own.empty() ? ": pdjob writes that" : ""));
   }
   if (!config.unread.empty()) {
-    in.warn(place, "NixlConnector does not read " + joined(config.unread));
+    result.warnings.push_back("NixlConnector does not read " + joined(config.unread));
   }
-  if (config.own.empty()) {
-    return {};
+  if (!config.own.empty()) {
+    result.warnings.push_back("is passed on as it stands, because pdjob does not derive " +
+                              joined(config.own) +
+                              "; its role, engine id and lease are yours, too");
+    result.passed = json;
+    replace_all(result.passed, '"' + config.connector + '"', '"' + std::string(kNixl) + '"');
   }
-  in.warn(place, "is passed on as it stands, because pdjob does not derive " + joined(config.own) +
-                     "; its role, engine id and lease are yours, too");
-  replace_all(passed, '"' + config.connector + '"', '"' + std::string(kNixl) + '"');
-  return passed;
+  return result;
 }
 
 }  // namespace pdjob::launcher

@@ -3,8 +3,7 @@
 
 #include <string>
 #include <string_view>
-
-#include "common/config/config_reader.h"
+#include <vector>
 
 namespace pdjob::launcher {
 
@@ -17,9 +16,12 @@ struct VllmKvEnd {
   bool gpu = true;
 };
 
-// Returns the value of --kv-transfer-config for the engine; empty: pdjob derives all of it. Reports
-// errors and warnings at `place`.
-std::string read_vllm_kv_config(ConfigReader& in, const std::string& place, const VllmKvEnd& end,
-                                const std::string& json);
+struct VllmKvConfig {
+  std::string passed;  // The value of --kv-transfer-config; empty: pdjob derives all of it.
+  std::string error;   // Empty: none.
+  std::vector<std::string> warnings;
+};
+
+VllmKvConfig vllm_kv_config(const VllmKvEnd& end, const std::string& json);
 
 }  // namespace pdjob::launcher

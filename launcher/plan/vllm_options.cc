@@ -1,9 +1,12 @@
 #include "launcher/plan/vllm_options.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <set>
 #include <utility>
+
+#include "common/parse_number.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -16,11 +19,46 @@ bool is_option(std::string_view word) {
          std::isdigit(static_cast<unsigned char>(word[1])) == 0;
 }
 
-// vLLM takes --max_model_len for --max-model-len.
+// vLLM takes --max_model_len for --max-model-len. Behind a dot stands a member of the option's
+// JSON, whose name it takes as it is.
 std::string with_dashes(std::string_view name) {
-  std::string text(name);
+  const size_t dot = name.find('.');
+  std::string text(name.substr(0, dot));
   std::ranges::replace(text, '_', '-');
-  return text;
+  return dot == std::string_view::npos ? text : text.append(name.substr(dot));
+}
+
+// The short names of options that pdjob takes out.
+constexpr auto kShortNames = std::to_array<std::pair<std::string_view, std::string_view>>(
+    {{"-tp", "--tensor-parallel-size"},
+     {"-pp", "--pipeline-parallel-size"},
+     {"-dp", "--data-parallel-size"},
+     {"-pcp", "--prefill-context-parallel-size"},
+     {"-ep", "--enable-expert-parallel"},
+     {"-n", "--nnodes"},
+     {"-r", "--node-rank"},
+     {"-dpl", "--data-parallel-size-local"},
+     {"-dpr", "--data-parallel-start-rank"},
+     {"-dpa", "--data-parallel-address"},
+     {"-dpp", "--data-parallel-rpc-port"},
+     {"-dpn", "--data-parallel-rank"},
+     {"-dph", "--data-parallel-hybrid-lb"},
+     {"-dpm", "--data-parallel-multi-port-external-lb"},
+     {"-dpe", "--data-parallel-external-lb"}});
+
+constexpr auto kRendezvous = std::to_array<std::string_view>(
+    {"--node-rank", "--master-addr", "--master-port", "--headless", "--data-parallel-size-local",
+     "--data-parallel-start-rank", "--data-parallel-rank", "--data-parallel-address",
+     "--data-parallel-rpc-port", "--data-parallel-hybrid-lb", "--data-parallel-external-lb",
+     "--data-parallel-multi-port-external-lb"});
+
+std::string long_name(std::string_view name) {
+  if (name.starts_with("--")) {
+    return with_dashes(name);
+  }
+  const auto* const known =
+      std::ranges::find(kShortNames, name, &std::pair<std::string_view, std::string_view>::first);
+  return std::string(known == kShortNames.end() ? name : known->second);
 }
 
 }  // namespace
@@ -56,7 +94,20 @@ Result<std::vector<std::string>> shell_words(std::string_view text) {
   return words;
 }
 
+std::string VllmOptions::opposite(std::string_view name) {
+  constexpr std::string_view kNo = "--no-";
+  return name.starts_with(kNo)    ? std::string("--").append(name.substr(kNo.size()))
+         : name.starts_with("--") ? std::string(kNo).append(name.substr(2))
+                                  : std::string();
+}
+
+// A flag also takes the place of its opposite.
 void VllmOptions::set(Option option) {
+  if (option.values.empty() && !option.name.empty()) {
+    std::erase_if(options_, [&, other = opposite(option.name)](const Option& set) {
+      return set.values.empty() && set.name == other;
+    });
+  }
   const auto same = std::ranges::find(options_, option.name, &Option::name);
   if (same == options_.end() || option.name.empty()) {
     options_.push_back(std::move(option));
@@ -82,17 +133,12 @@ void VllmOptions::set_all(std::vector<Option> options) {
 }
 
 void VllmOptions::set_param(std::string_view key, const std::string& value) {
-  const std::string name = with_dashes(key);
-  const std::string flag = "--" + name;
-  const std::string no_flag = "--no-" + name;
+  const std::string flag = "--" + with_dashes(key);
   if (value != "true" && value != "false") {
     set({.name = flag, .values = {value}, .joined = true});
     return;
   }
-  std::erase_if(options_, [&](const Option& option) {
-    return option.name == (value == "true" ? no_flag : flag);
-  });
-  set({.name = value == "true" ? flag : no_flag});
+  set({.name = value == "true" ? flag : opposite(flag)});
 }
 
 void VllmOptions::set_words(const std::vector<std::string>& words) {
@@ -110,7 +156,7 @@ void VllmOptions::set_words(const std::vector<std::string>& words) {
     }
     finish();
     const size_t equals = word.find('=');
-    option.name = word.starts_with("--") ? with_dashes(word.substr(0, equals)) : word;
+    option.name = long_name(word.starts_with("--") ? word.substr(0, equals) : word);
     if (equals != std::string::npos && word.starts_with("--")) {
       option.values.push_back(word.substr(equals + 1));
       option.joined = true;
@@ -122,6 +168,10 @@ void VllmOptions::set_words(const std::vector<std::string>& words) {
 }
 
 void VllmOptions::merge(const VllmOptions& later) { set_all(later.options_); }
+
+bool VllmOptions::has(std::string_view name) const {
+  return std::ranges::find(options_, name, &Option::name) != options_.end();
+}
 
 std::optional<std::string> VllmOptions::value(std::string_view name) const {
   const auto found = std::ranges::find(options_, name, &Option::name);
@@ -150,6 +200,53 @@ std::vector<std::string> VllmOptions::args() const {
     args.insert(args.end(), option.values.begin(), option.values.end());
   }
   return args;
+}
+
+uint64_t VllmSizes::gpus() const {
+  uint64_t product = 1;
+  for (const auto& size : {tensor, pipeline, data, context}) {
+    product *= size.value_or(1);
+  }
+  return product;
+}
+
+VllmSizes take_sizes(VllmOptions& options, std::vector<VllmTaken>& wrong) {
+  VllmSizes sizes;
+  const auto read = [&](const char* name, const std::optional<std::string>& value,
+                        std::optional<uint32_t>& size) {
+    const auto number = value ? parse_number<uint16_t>(*value) : std::nullopt;
+    if (number.value_or(0) > 0) {
+      size = *number;
+    } else if (value) {
+      wrong.push_back({.name = name, .value = *value});
+    }
+  };
+  const auto take = [&](const char* name, std::optional<uint32_t>& size) {
+    read(name, options.take(name), size);
+  };
+  take("--tensor-parallel-size", sizes.tensor);
+  take("--pipeline-parallel-size", sizes.pipeline);
+  take("--data-parallel-size", sizes.data);
+  take("--nnodes", sizes.nodes);
+  constexpr const char* kContext = "--prefill-context-parallel-size";
+  read(kContext, options.value(kContext), sizes.context);
+  if (options.take("--enable-expert-parallel")) {
+    sizes.expert = true;
+  }
+  if (options.take("--no-enable-expert-parallel")) {
+    sizes.expert = false;
+  }
+  return sizes;
+}
+
+std::vector<VllmTaken> take_rendezvous(VllmOptions& options) {
+  std::vector<VllmTaken> taken;
+  for (const std::string_view name : kRendezvous) {
+    if (const auto value = options.take(name)) {
+      taken.push_back({.name = std::string(name), .value = *value});
+    }
+  }
+  return taken;
 }
 
 }  // namespace pdjob::launcher

@@ -13,6 +13,7 @@ namespace pdjob::launcher {
 
 struct VllmRouter {
   std::string listen;             // HOST:PORT
+  std::string policy;             // Of pdjob's own router, for both roles. Empty: its default.
   std::string recipe;             // Empty: pdjob's own router.
   std::string program;            // Empty: the recipe's.
   std::vector<std::string> args;  // More than the recipe's.

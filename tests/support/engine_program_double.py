@@ -310,15 +310,19 @@ def fail_unless(condition, why):
 def vllm(argv):
     parser = argparse.ArgumentParser(prog="vllm serve", allow_abbrev=False)
     parser.add_argument("model")
-    for flag in ("--served-model-name", "--host", "--kv-transfer-config", "--dtype"):
+    for flag in ("--served-model-name", "--host", "--kv-transfer-config", "--dtype", "--distributed-executor-backend", "--attention-backend"):
         parser.add_argument(flag)
-    for flag in ("--port", "--max-model-len", "--block-size", "--master-port", "--data-parallel-rpc-port"):
+    for flag in ("--speculative-config", "--compilation-config"):
+        parser.add_argument(flag, type=json.loads)
+    for flag in ("--port", "--max-model-len", "--max-num-seqs", "--block-size", "--master-port", "--data-parallel-rpc-port"):
         parser.add_argument(flag, type=int)
+    parser.add_argument("--gpu-memory-utilization", type=float)
+    parser.add_argument("--quantization", "-q")
     for flags in (("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp"), ("--data-parallel-size", "-dp"), ("--nnodes", "-n")):
         parser.add_argument(*flags, type=int, default=1)
     parser.add_argument("--node-rank", "-r", type=int, default=0)
     parser.add_argument("--master-addr", default="127.0.0.1")
-    for flag in ("--enforce-eager", "--enable-server-load-tracking", "--enable-expert-parallel", "--headless"):
+    for flag in ("--enforce-eager", "--enable-server-load-tracking", "--enable-expert-parallel", "--headless", "--trust-remote-code"):
         parser.add_argument(flag, action="store_true")
     args = parser.parse_args(argv)
     args.headless = args.headless or fail_unless(args.node_rank == 0, "only --headless nodes follow")

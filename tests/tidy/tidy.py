@@ -90,6 +90,7 @@ ROOMS = {
     "launcher/view": "",
     "launcher/placement": "",
     "launcher/plan": "view placement",
+    "launcher/convert": "plan",
     "launcher/specs": "plan",
     "launcher/job": "placement plan",
     "launcher/report": "view placement plan job",
@@ -103,7 +104,7 @@ ROOMS = {
     "launcher/metrics": "",
     "launcher": "view placement plan specs job report scaling rollout clusters agents run ray dashboard metrics",
     "launcher/look": "view plan specs clusters .",
-    "launcher/cli": "plan specs report clusters agents run metrics look .",
+    "launcher/cli": "plan convert specs report clusters agents run metrics look .",
 }
 
 # Library -> (its headers, the only files that may include them).

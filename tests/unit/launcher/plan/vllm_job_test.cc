@@ -13,7 +13,8 @@ const std::vector<Node> kOneNode = {{.name = "local",
                                      .host = "127.0.0.1",
                                      .cores = 64,
                                      .memory_bytes = 1 << 30,
-                                     .gpus = {"0", "1", "2", "3"}}};
+                                     .gpus = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9",
+                                              "10", "11", "12", "13", "14", "15"}}};
 
 std::string plan_text(const JobConfig& config) {
   const auto plan = make_plan(config, kOneNode, {{}});
@@ -60,6 +61,21 @@ TEST(VllmJob, TheFileAndItsTranslationHaveTheSamePlan) {
     planned += 1;
   }
   EXPECT_GE(planned, 10U);
+}
+
+// The pull request's example: 8 GPUs for one engine of prefill, and 4 ranks of 2 GPUs for decode.
+TEST(VllmJob, TheExampleOfThePullRequestIsPlannedOnSixteenGpus) {
+  CaseFile all(PDJOB_TEST_DIR "/vllm_jobs.txt", "--- native");
+  const auto config = parse_job_config("job.yaml", all.cases().front().yaml, kPlaces);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  const auto plan = make_plan(*config, kOneNode, {{}});
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  ASSERT_EQ(plan->rows.size(), 3U);
+  EXPECT_EQ(plan->rows[1].gpus.size(), 8U);
+  EXPECT_EQ(plan->rows[2].gpus.size(), 8U);
+  EXPECT_NE(plan->rows[1].command.find(" --tensor-parallel-size 8"), std::string::npos);
+  EXPECT_NE(plan->rows[2].command.find(" --tensor-parallel-size 2 --data-parallel-size 4"),
+            std::string::npos);
 }
 
 TEST(VllmJob, AnErrorOfTheOrdinaryReaderNamesTheTranslation) {
