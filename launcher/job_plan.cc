@@ -22,6 +22,9 @@ namespace {
 
 ModelSize size_of(const ModelConfig& model) {
   const engine::EngineConfig& engine = model.decode_engine;
+  if (engine.kind == engine::EngineKind::kForeign) {
+    return {.folder = engine::read_model_folder(engine.model_path)};
+  }
   std::error_code error;
   const auto bytes = std::filesystem::file_size(engine.model_path, error);
   if (error) {

@@ -82,8 +82,22 @@ void warn_of_files(const engine::EngineConfig& engine, const engine::EngineRecip
   }
 }
 
+// Ranks share the heads out evenly.
+Status check_heads(const engine::EngineConfig& engine, const engine::ModelFolder& folder,
+                   const PlanRow& row) {
+  const uint32_t tensor = engine::shape_of(engine.foreign, engine.gpu).tensor;
+  if (folder.heads % tensor == 0) {
+    return ok();
+  }
+  return Error{ErrorCode::kUnavailable,
+               "the model " + row.model + " has " + std::to_string(folder.heads) +
+                   " attention heads, which tensor " + std::to_string(tensor) + " of " +
+                   to_string(row.role) + " does not divide"};
+}
+
 // KV of one role must mean the same to the other.
-void warn_of_unlike_roles(const ModelConfig& model, const engine::EngineRecipe& recipe,
+void warn_of_unlike_roles(const ModelConfig& model, const engine::ModelFolder& folder,
+                          const engine::EngineRecipe& recipe,
                           const std::function<void(const std::string&)>& warn) {
   const engine::ForeignConfig& prefill = model.prefill_engine.foreign;
   const engine::ForeignConfig& decode = model.decode_engine.foreign;
@@ -103,10 +117,11 @@ void warn_of_unlike_roles(const ModelConfig& model, const engine::EngineRecipe& 
   if (p.tensor % d.tensor != 0 && d.tensor % p.tensor != 0) {
     warn("the tensor-parallel sizes of prefill, " + std::to_string(p.tensor) + ", and decode, " +
          std::to_string(d.tensor) + ", must divide one another for KV to be handed over");
-  } else if (p.tensor > d.tensor) {
+  } else if (p.tensor > d.tensor && !folder.latent && folder.kv_heads < p.tensor) {
     warn("prefill has tensor " + std::to_string(p.tensor) + " and decode " +
          std::to_string(d.tensor) + ": connectors take this only of models with at least " +
-         std::to_string(p.tensor) + " KV heads, or with latent attention (MLA)");
+         std::to_string(p.tensor) + " KV heads, or with latent attention (MLA)" +
+         (folder.kv_heads == 0 ? "" : "; this one has " + std::to_string(folder.kv_heads)));
   }
 }
 
@@ -132,7 +147,8 @@ uint32_t ports_each(const JobConfig& config) {
   return most;
 }
 
-void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
+Status plan_foreign_engines(const JobConfig& config, const std::vector<ModelSize>& sizes,
+                            LaunchPlan& plan) {
   std::set<std::string> warned;
   const auto warn = [&](const std::string& text) {
     if (warned.insert(text).second) {
@@ -155,6 +171,9 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
     const engine::EngineConfig& engine = engine_of(*model, row.role);
     const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
     const engine::EngineShape shape = engine::shape_of(engine.foreign, engine.gpu);
+    const engine::ModelFolder& folder =
+        sizes.at(static_cast<size_t>(model - config.models.data())).folder;
+    PDJOB_TRY_STATUS(check_heads(engine, folder, row));
     EnginePart part{
         .engine = engine, .recipe = recipe, .row = row, .host = row.host, .ports_from = from};
     const engine::EngineCommand command = command_of(part, config.kvtransfer.lease);
@@ -182,7 +201,7 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
     warn_of_cpus(engine, shape, row, warn);
     warn_of_files(engine, recipe, warn);
     if (model->disaggregated()) {
-      warn_of_unlike_roles(*model, recipe, warn);
+      warn_of_unlike_roles(*model, folder, recipe, warn);
     }
     warn_of_open_doors(recipe, command.words.at("host"), warn);
   }
@@ -192,6 +211,7 @@ void plan_foreign_engines(const JobConfig& config, LaunchPlan& plan) {
            std::to_string(wanted) + ": some will not start");
     }
   }
+  return ok();
 }
 
 }  // namespace pdjob::launcher

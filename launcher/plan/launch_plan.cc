@@ -320,7 +320,7 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
     plan.models.push_back(judge_invariance(model));
   }
   PDJOB_TRY_STATUS(check_gpus(config, nodes, plan));
-  plan_foreign_engines(config, plan);
+  PDJOB_TRY_STATUS(plan_foreign_engines(config, sizes, plan));
   if (config.mode == Mode::kBatch) {
     plan.batch = config.batch;
   }

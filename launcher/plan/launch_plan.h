@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "engine/recipes/model_folder.h"
 #include "launcher/placement/gang.h"
 #include "launcher/placement/node.h"
 #include "launcher/plan/job_config.h"
@@ -53,10 +54,11 @@ struct PlanGroup {
   Group group;
 };
 
-// How much memory a model takes.
+// What the file or the folder of a model says. 0: unknown.
 struct ModelSize {
-  uint64_t file_bytes = 0;          // 0: unknown.
-  uint64_t kv_bytes_per_token = 0;  // 0: unknown.
+  uint64_t file_bytes = 0;
+  uint64_t kv_bytes_per_token = 0;
+  engine::ModelFolder folder = {};
 };
 
 struct ModelPlan {

@@ -1,10 +1,14 @@
 #include "engine/recipes/parallel.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include "common/random.h"
 #include "engine/recipes/engine_recipe.h"
 #include "engine/recipes/foreign_config.h"
+#include "engine/recipes/model_folder.h"
 
 namespace pdjob::engine {
 namespace {
@@ -125,6 +129,25 @@ TEST(Parallel, EachRankHasASideChannelAndEachStartOtherPorts) {
   ForeignConfig wide = config;
   wide.nodes = 2;
   EXPECT_EQ(ports_of_engine(wide), 37U) << "two rendezvous";
+}
+
+TEST(ModelFolder, TellsTheHeadsThatItsConfigNames) {
+  const std::string folder = testing::TempDir() + "/model_folder";
+  std::filesystem::create_directories(folder);
+  const auto read = [&](const std::string& text) {
+    std::ofstream(folder + "/config.json") << text;
+    return read_model_folder(folder);
+  };
+  EXPECT_EQ(read(R"({"num_attention_heads": 64, "num_key_value_heads": 8, "rope": {"a": [1]}})"),
+            (ModelFolder{.heads = 64, .kv_heads = 8}));
+  EXPECT_EQ(read(R"({"text_config": {"num_attention_heads": 32}, "vision_config": {}})"),
+            (ModelFolder{.heads = 32, .kv_heads = 32}));
+  EXPECT_EQ(
+      read(R"({"num_attention_heads": 128, "num_key_value_heads": 128, "kv_lora_rank": 512})"),
+      (ModelFolder{.heads = 128, .kv_heads = 128, .latent = true}));
+  EXPECT_EQ(read("[]"), ModelFolder{});
+  EXPECT_EQ(read("{\"num_attention_heads\": -4"), ModelFolder{});
+  EXPECT_EQ(read_model_folder("/nowhere"), ModelFolder{});
 }
 
 // Arguments of any kind: what is read is what the engine's own rules say of them.

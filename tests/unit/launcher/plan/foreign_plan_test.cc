@@ -181,6 +181,26 @@ TEST(ForeignPlan, AnEngineThatNoNodeHoldsIsRefusedWithWhatItLacks) {
             "GPUs: node local comes nearest: it lacks 4 GPUs");
 }
 
+TEST(ForeignPlan, HeadsOfTheModelDecideWhatItsRanksCanShare) {
+  const auto planned = [](const std::string& roles, const engine::ModelFolder& folder) {
+    const JobConfig config = job("model: m\nengine: {kind: vllm, gpu: true}\n" + roles);
+    const auto plan = make_plan(config, kOneNode, {ModelSize{.folder = folder}});
+    std::string text = plan ? "" : plan.error().message;
+    for (const std::string& warning : plan ? plan->warnings : std::vector<std::string>()) {
+      text += has(warning, "KV heads") ? warning : "";
+    }
+    return text;
+  };
+  const std::string wide = "prefill: {engine: {parallel: {tensor: 3}}}\n";
+  EXPECT_EQ(planned(wide, {.heads = 8, .kv_heads = 8}),
+            "the model m has 8 attention heads, which tensor 3 of prefill does not divide");
+  EXPECT_EQ(planned(wide, {.heads = 6, .kv_heads = 6}), "");
+  EXPECT_EQ(planned(wide, {.heads = 6, .kv_heads = 1, .latent = true}), "");
+  EXPECT_EQ(planned(wide, {.heads = 6, .kv_heads = 2}),
+            "prefill has tensor 3 and decode 1: connectors take this only of models with at least "
+            "3 KV heads, or with latent attention (MLA); this one has 2");
+}
+
 TEST(ForeignPlan, JsonHasTheCommandsToo) {
   const LaunchPlan plan = plan_of("model: m\nengine: {kind: vllm}\nprefill: {workers: 0}\n");
   EXPECT_TRUE(has(plan.to_json(), R"("command":"VLLM_NO_USAGE_STATS=1 )"));
