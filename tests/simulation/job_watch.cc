@@ -347,6 +347,13 @@ void JobWatch::expect_all_well(const launcher::Job& job) {
     invariants_.expect(role == roles_.end() || role->second == process.role,
                        "a role changes when asked, but not that of", process.name);
   }
+  for (const Process& process : job.processes()) {
+    for (const launcher::PlacePart& part : process.place.more) {
+      invariants_.expect(
+          !process.alive() || machines_.followers().contains({part.node, process.incarnation}),
+          "each part of an engine runs, but not that of", process.name, "on", part.node);
+    }
+  }
   for (const auto& [part, cluster] : machines_.followers()) {
     const auto whole = std::ranges::find(job.processes(), part.second, &Process::incarnation);
     invariants_.expect(whole != job.processes().end() && whole->alive(),

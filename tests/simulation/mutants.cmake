@@ -137,6 +137,8 @@ mutant(router_pairs_any_file apply router/core/router_choice.cc "               
 mutant(router_mixes_files apply router/core/router_choice.cc "request.begun ? &request.fingerprint : nullptr" "nullptr")
 mutant(probing_pairs_any_file apply launcher/job/probing.cc "other->fingerprint != candidate.fingerprint" "false")
 mutant(sizes_strand_workers apply launcher/job/groups.cc "is_outdated(group, *one) && one->state == ProcessState::kRegistered" "false")
+mutant(parts_live_on cluster launcher/job/supervision.cc "for (const PlacePart& part : process.place.parts())" "for (const PlacePart& part : {PlacePart{process.place.node, {}}})")
+mutant(parts_die_unseen cluster launcher/job/job_nodes.cc "!process->place.has_part_on(node)" "process->place.node != node")
 mutant(sizes_never_shrink scaling launcher/job/groups.cc "      steps.push_back({.kind = kRetire, .process = process->name});" "")
 
 # unit_mutant(NAME TEST LIBRARY FILE OLD NEW): of code that no simulated job runs. Its unit test finds it, by random stories.
