@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "common/check.h"
 #include "common/config/shipped_files.h"
@@ -240,11 +241,18 @@ Result<EngineRecipe> parse_engine_recipe(const std::string& source, const std::s
 }
 
 EngineRecipe shipped_engine_recipe(std::string_view name) {
-  const ShippedFile* const found = find_shipped(kShipped, name);
-  PDJOB_CHECK(found != nullptr, std::string(name));
-  auto recipe = parse_engine_recipe(std::string(name), std::string(found->text));
-  PDJOB_CHECK(recipe.has_value(), recipe.error().message);
-  return std::move(*recipe);
+  static const auto all = [] {
+    std::map<std::string, EngineRecipe, std::less<>> recipes;
+    for (const std::string& known : shipped_engine_recipes()) {
+      auto recipe = parse_engine_recipe(known, std::string(find_shipped(kShipped, known)->text));
+      PDJOB_CHECK(recipe.has_value(), recipe.error().message);
+      recipes.emplace(known, *std::move(recipe));
+    }
+    return recipes;
+  }();
+  const auto found = all.find(name);
+  PDJOB_CHECK(found != all.end(), std::string(name));
+  return found->second;
 }
 
 const std::vector<std::string>& shipped_engine_recipes() {

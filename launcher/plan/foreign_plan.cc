@@ -147,70 +147,102 @@ uint32_t ports_each(const JobConfig& config) {
   return most;
 }
 
+namespace {
+
+class ForeignPlanner {
+ public:
+  ForeignPlanner(const JobConfig& config, LaunchPlan& plan) : config_(config), plan_(plan) {}
+
+  // `ports_from`: as net::ProcessSpec has it.
+  Status add(const ModelConfig& model, const engine::ModelFolder& folder, uint64_t ports_from,
+             PlanRow& row) {
+    const engine::EngineConfig& engine = engine_of(model, row.role);
+    const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
+    PDJOB_TRY_STATUS(check_heads(engine, folder, row));
+    const engine::EngineCommand command = add_commands(engine, recipe, ports_from, row);
+    count_ports(engine.foreign, row);
+    const auto warn = [this](const std::string& text) { this->warn(text); };
+    for (const std::string& warning : command.warnings) {
+      warn(warning);
+    }
+    warn_of_cpus(engine, engine::shape_of(engine.foreign, engine.gpu), row, warn);
+    warn_of_files(engine, recipe, warn);
+    if (model.disaggregated()) {
+      warn_of_unlike_roles(model, folder, recipe, warn);
+    }
+    warn_of_open_doors(recipe, command.words.at("host"), warn);
+    return ok();
+  }
+
+  void end() {
+    for (const auto& [band, wanted] : ports_wanted_) {
+      if (const size_t size = size_t{1} + band.second - band.first; wanted > size) {
+        warn("engine.ports has " + std::to_string(size) + " ports, and the engines want " +
+             std::to_string(wanted) + ": some will not start");
+      }
+    }
+  }
+
+ private:
+  // Of all parts; returns that of the first.
+  engine::EngineCommand add_commands(const engine::EngineConfig& engine,
+                                     const engine::EngineRecipe& recipe, uint64_t ports_from,
+                                     PlanRow& row) const {
+    EnginePart part{
+        .engine = engine, .recipe = recipe, .row = row, .host = row.host, .ports_from = ports_from};
+    engine::EngineCommand command = command_of(part, config_.kvtransfer.lease);
+    row.command = engine::shell_text(command, recipe.key_environment);
+    row.port = command.port();
+    for (PlanPart& more : row.more) {
+      part.number += 1;
+      part.host = more.host;
+      more.command =
+          engine::shell_text(command_of(part, config_.kvtransfer.lease), recipe.key_environment);
+    }
+    return command;
+  }
+
+  void count_ports(const engine::ForeignConfig& config, const PlanRow& row) {
+    if (engines_at_[{row.node, row.port}]++ == 1) {
+      warn("port " + std::to_string(row.port) + " is for several engines of node " + row.node +
+           ", by their arguments: only one of them will start");
+    }
+    ports_wanted_[{config.ports.first, config.ports.last}] += engine::ports_of_engine(config);
+  }
+
+  // Each once.
+  void warn(const std::string& text) {
+    if (warned_.insert(text).second) {
+      plan_.warnings.push_back(text);
+    }
+  }
+
+  const JobConfig& config_;
+  LaunchPlan& plan_;
+  std::set<std::string> warned_;
+  std::map<std::pair<uint16_t, uint16_t>, size_t> ports_wanted_;   // By band.
+  std::map<std::pair<std::string, uint16_t>, size_t> engines_at_;  // By node and port.
+};
+
+}  // namespace
+
 Status plan_foreign_engines(const JobConfig& config, const std::vector<ModelSize>& sizes,
                             LaunchPlan& plan) {
-  std::set<std::string> warned;
-  const auto warn = [&](const std::string& text) {
-    if (warned.insert(text).second) {
-      plan.warnings.push_back(text);
-    }
-  };
+  ForeignPlanner planner(config, plan);
   const uint32_t each = ports_each(config);
   uint64_t ports_from = 0;
-  std::map<std::pair<uint16_t, uint16_t>, size_t> ports_wanted;   // By band.
-  std::map<std::pair<std::string, uint16_t>, size_t> engines_at;  // By node and port.
   for (PlanRow& row : plan.rows) {
     const ModelConfig* const model = config.model_called(row.model);
     if (model == nullptr) {
       continue;
     }
     const uint64_t from = std::exchange(ports_from, ports_from + each);
-    if (engine_of(*model, row.role).kind != engine::EngineKind::kForeign) {
-      continue;
-    }
-    const engine::EngineConfig& engine = engine_of(*model, row.role);
-    const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
-    const engine::EngineShape shape = engine::shape_of(engine.foreign, engine.gpu);
-    const engine::ModelFolder& folder =
-        sizes.at(static_cast<size_t>(model - config.models.data())).folder;
-    PDJOB_TRY_STATUS(check_heads(engine, folder, row));
-    EnginePart part{
-        .engine = engine, .recipe = recipe, .row = row, .host = row.host, .ports_from = from};
-    const engine::EngineCommand command = command_of(part, config.kvtransfer.lease);
-    std::vector<std::string> followers;
-    for (const PlanPart& more : row.more) {
-      part.number += 1;
-      part.host = more.host;
-      followers.push_back(
-          engine::shell_text(command_of(part, config.kvtransfer.lease), recipe.key_environment));
-    }
-    row.command = engine::shell_text(command, recipe.key_environment);
-    row.port = command.port();
-    for (size_t i = 0; i < followers.size(); ++i) {
-      row.more[i].command = std::move(followers[i]);
-    }
-    if (engines_at[{row.node, row.port}]++ == 1) {
-      warn("port " + std::to_string(row.port) + " is for several engines of node " + row.node +
-           ", by their arguments: only one of them will start");
-    }
-    const engine::PortBand& band = engine.foreign.ports;
-    ports_wanted[{band.first, band.last}] += engine::ports_of_engine(engine.foreign);
-    for (const std::string& warning : command.warnings) {
-      warn(warning);
-    }
-    warn_of_cpus(engine, shape, row, warn);
-    warn_of_files(engine, recipe, warn);
-    if (model->disaggregated()) {
-      warn_of_unlike_roles(*model, folder, recipe, warn);
-    }
-    warn_of_open_doors(recipe, command.words.at("host"), warn);
-  }
-  for (const auto& [band, wanted] : ports_wanted) {
-    if (const size_t size = size_t{1} + band.second - band.first; wanted > size) {
-      warn("engine.ports has " + std::to_string(size) + " ports, and the engines want " +
-           std::to_string(wanted) + ": some will not start");
+    if (engine_of(*model, row.role).kind == engine::EngineKind::kForeign) {
+      const auto number = static_cast<size_t>(model - config.models.data());
+      PDJOB_TRY_STATUS(planner.add(*model, sizes.at(number).folder, from, row));
     }
   }
+  planner.end();
   return ok();
 }
 
