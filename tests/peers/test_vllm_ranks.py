@@ -2,16 +2,19 @@
 
 import contextlib
 import functools
+import json
 import os
 import pathlib
+import random
 import signal
+import subprocess
 import sys
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 import netns  # noqa: E402
-from conftest import Job, eventually, processes_with  # noqa: E402
+from conftest import BIN, Job, eventually, processes_with  # noqa: E402
 from test_agents import machines  # noqa: E402
 from test_vllm import ARGUMENTS, ENVIRONMENT, MODEL, START_SECONDS, VLLM, all_ready, ask, new_folder, prompts, text_of, vllm_job, yaml  # noqa: E402
 
@@ -121,3 +124,53 @@ def test_one_engine_over_two_machines_answers_and_is_replaced_when_its_follower_
         eventually(lambda: job.processes()["decode-0"]["pid"] not in (0, pid) and job.processes()["decode-0"]["state"] == "ready", START_SECONDS, "it is back")
         assert text_of(ask(job.url, PROMPTS[20])) == expected[20]
     eventually(lambda: not processes_with(made.folder), 30, "nothing is orphaned")
+
+
+# Of each list of arguments: how many GPUs vLLM's own parser gives an engine, or nothing where it refuses them.
+COUNT_GPUS = """
+import contextlib, io, json, sys
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
+found = []
+for arguments in json.load(sys.stdin):
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            parsed = parser.parse_args(["--model", "m", *arguments])
+        found.append(parsed.tensor_parallel_size * parsed.pipeline_parallel_size * parsed.prefill_context_parallel_size * parsed.data_parallel_size
+                     if parsed.decode_context_parallel_size > 0 else 0)
+    except SystemExit:
+        found.append(None)
+json.dump(found, sys.stdout)
+"""
+OPTIONS = ["--tensor-parallel-size", "--tensor_parallel_size", "--tensor-parallel", "-tp", "--pipeline-parallel-size", "--pipeline_parallel", "-pp",
+           "--data-parallel-size", "--data_parallel_size", "-dp", "--decode-context-parallel-size", "-dcp", "--prefill-context-parallel-size", "-pcp",
+           "--max-num-seqs", "--seed"]
+
+
+def random_arguments(chance):
+    arguments = []
+    for _ in range(chance.randrange(5)):
+        option, value = chance.choice(OPTIONS), chance.choice(["1", "2", "3", "4", "4", "0", "two", ""] if chance.random() < 0.2 else ["1", "2", "4"])
+        arguments += [f"{option}={value}"] if chance.random() < 0.5 else [option, value][: 2 if value else 1]
+    return arguments + (["--enable-expert-parallel"] if chance.random() < 0.3 else [])
+
+
+def test_a_plan_takes_the_gpus_that_vllms_own_parser_says(tmp_path):
+    chance = random.Random(11)
+    lists = [random_arguments(chance) for _ in range(300)]
+    counted = subprocess.run([VLLM / "bin/python", "-c", COUNT_GPUS], input=json.dumps(lists), capture_output=True, text=True, check=True)
+    boxes, path = tmp_path / "boxes.yaml", tmp_path / "job.yaml"
+    boxes.write_text("nodes:\n  box: {cores: 512, memory: 1000GiB, gpus: 256}\n")
+    kinds = set()
+    for arguments, wanted in zip(lists, json.loads(counted.stdout)):
+        path.write_text(f"name: x\nmodel: m\nengine: {{kind: vllm, gpu: true, args: {json.dumps(arguments)}}}\nprefill: {{workers: 0}}\n")
+        planned = subprocess.run([BIN, "plan", str(path), "--assume", str(boxes), "--json"], capture_output=True, text=True)
+        if planned.returncode == 0:
+            (gpus,) = [process["gpu"] for process in json.loads(planned.stdout)["processes"] if process["role"] == "both"]
+            assert wanted in (None, len(gpus.split(","))), arguments
+        else:
+            # vLLM's parser takes sizes that no engine starts with.
+            assert wanted is None or wanted == 0, (arguments, planned.stderr)
+        kinds.add((planned.returncode, wanted is None))
+    assert len(kinds) >= 3, kinds
