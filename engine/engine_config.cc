@@ -117,6 +117,10 @@ void read(ConfigReader& in, EngineConfig& config) {
   in.field("gpu", config.gpu,
            {"Compute on the GPU that `gpu.device` names, and keep KV in its memory. "
             "`llama` needs a build with CUDA: `./dev build cuda`."});
+  in.field("near", config.near,
+           {"Choose GPUs that are near each other, and use the NICs, CPU cores and memory that are "
+            "nearest to them. `false`: take GPUs in the order of their numbers, and set nothing. "
+            "Without effect where a machine does not tell what is near."});
   in.field("gpu_layers", config.gpu_layers,
            {"Layers that the GPU computes, the output counted as one; 0: all with `gpu`, else "
             "none. Fewer than all keep KV in the host's memory, so `gpu` must be false."},

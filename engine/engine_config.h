@@ -38,6 +38,8 @@ struct EngineConfig {
   uint32_t batch_tokens = 512;  // Per step, over all sequences.
   bool shared_kv = true;  // KV memory in one sealed memfd per sequence, for the shm transport.
   bool gpu = false;  // The GPU's memory holds the KV and, except for the fake engine, the model.
+  // Its GPUs are near each other, and its NICs, CPUs and memory near them, where that is known.
+  bool near = true;
   // Layers that the GPU computes; the output counts as one. 0: all with `gpu`, otherwise none.
   uint32_t gpu_layers = 0;
   GpuConfig cuda;  // The job's section `gpu`. It has no keys here.

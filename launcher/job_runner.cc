@@ -4,11 +4,27 @@
 #include <utility>
 
 #include "common/check.h"
+#include "launcher/placement/near_devices.h"
 #include "launcher/plan/gpu_shares.h"
 
 namespace pdjob::launcher {
 
 namespace {
+
+std::string host_of(const std::vector<Node>& nodes, const std::string& name) {
+  const auto node = std::ranges::find(nodes, name, &Node::name);
+  return node == nodes.end() ? "127.0.0.1" : node->host;  // It was lost just now; the spawn fails.
+}
+
+// What it sees of its node, and what is near that.
+void add_part(const std::vector<Node>& nodes, const Demand& demand, const PlacePart& part,
+              net::ProcessSpec& spec) {
+  const NearDevices near = near_devices(nodes, part, demand);
+  spec.gpus = gpus_text(part.gpus);
+  spec.cpus = near.cpus;
+  spec.memory_node = near.memory_node;
+  spec.nics = near.nics_text();
+}
 
 constexpr Duration kDoorRetry = std::chrono::milliseconds(100);
 constexpr Duration kDoorPatience = std::chrono::seconds(10);
@@ -215,19 +231,11 @@ std::optional<uint64_t> JobRunner::kv_received_by(const std::string& name) const
                                                      : std::nullopt;
 }
 
-std::string JobRunner::host_of(const std::string& node) const {
-  for (const Node& each : cluster_.nodes()) {
-    if (each.name == node) {
-      return each.host;
-    }
-  }
-  return "127.0.0.1";  // It was lost just now, and the spawn fails.
-}
-
 void JobRunner::carry_out(const Spawn& effect) {
   const bool router = effect.role == net::Role::kRouter;
   const net::CurveKeys keys = control_keys(effect.incarnation);
   control_->allow(effect.name, keys.public_key);
+  const std::vector<Node> nodes = cluster_.nodes();
   SpawnOrder order{.node = effect.place.node, .incarnation = effect.incarnation};
   net::ProcessSpec& spec = order.spec;
   spec.job = options_.job;
@@ -237,9 +245,9 @@ void JobRunner::carry_out(const Spawn& effect) {
   spec.model = effect.model;
   spec.host = router                             ? options_.doors.front().host
               : effect.role == net::Role::kBatch ? options_.batch_door->host
-                                                 : host_of(effect.place.node);
+                                                 : host_of(nodes, effect.place.node);
   spec.control = {control_->endpoint(), control_->public_key(), keys};
-  spec.gpus = gpus_text(effect.place.gpus);
+  add_part(nodes, effect.demand, effect.place.parts().front(), spec);
   spec.router_key = router_key();
   add_batch_keys(spec);
   if (router) {
@@ -255,7 +263,7 @@ void JobRunner::carry_out(const Spawn& effect) {
   spec.work = work == options_.specs.work.end() ? "" : work->second;
   spec.ports_from = ports_from(effect.incarnation);
   cluster_.spawn(order);
-  spawn_other_parts(effect.place, std::move(order));
+  spawn_other_parts(effect, nodes, std::move(order));
 }
 
 // As the plan shows them, where the routers start first. Peers remember the ports of a dead engine,
@@ -267,15 +275,16 @@ uint64_t JobRunner::ports_from(Incarnation incarnation) const {
 }
 
 // They talk to the first part alone, and to no router.
-void JobRunner::spawn_other_parts(const Place& place, SpawnOrder order) {
+void JobRunner::spawn_other_parts(const Spawn& effect, const std::vector<Node>& nodes,
+                                  SpawnOrder order) {
   net::ProcessSpec& spec = order.spec;
   spec.control = {};
   spec.key = spec.router_key = spec.link_keys = {};
   spec.head_host = spec.host;
-  for (const PlacePart& part : place.more) {
+  for (const PlacePart& part : effect.place.more) {
     spec.part += 1;
-    spec.host = host_of(part.node);
-    spec.gpus = gpus_text(part.gpus);
+    spec.host = host_of(nodes, part.node);
+    add_part(nodes, effect.demand, part, spec);
     order.node = part.node;
     cluster_.spawn(order);
   }

@@ -138,7 +138,6 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void carry_out(const Finish& effect) { observer_.on_finish(effect); }
 
   std::optional<uint64_t> kv_received_by(const std::string& name) const;
-  std::string host_of(const std::string& node) const;
   // Each start of a process has keys of its own, which every launcher of the run can compute. An
   // engine id would not do: it changes when the process changes its role.
   net::CurveKeys control_keys(Incarnation incarnation) const {
@@ -149,7 +148,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   void add_batch_keys(net::ProcessSpec& spec) const;
   uint64_t ports_from(Incarnation incarnation) const;
   // `order`: of the first part.
-  void spawn_other_parts(const Place& place, SpawnOrder order);
+  void spawn_other_parts(const Spawn& effect, const std::vector<Node>& nodes, SpawnOrder order);
 
   net::Loop& loop_;
   JobRunnerOptions options_;

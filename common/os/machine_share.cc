@@ -1,22 +1,20 @@
 #include "common/os/machine_share.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <optional>
 #include <sstream>
 
-#include <sched.h>
 #include <unistd.h>
 
+#include "common/os/affinity.h"
 #include "common/os/read_text.h"
 
 namespace pdjob {
 
 namespace {
 
-constexpr int kCpusMax = 1 << 16;
 constexpr size_t kGroupBytesMax = 160;  // Of its name for people.
 
 std::vector<std::string> words_of(const std::string& text, char between) {
@@ -140,22 +138,6 @@ void bound_memory_by(MachineShare& share, const CgroupFolder& folder, const std:
   }
 }
 
-// Zero if the kernel does not tell.
-int cpus_of_affinity() {
-  for (int cpus = 1024; cpus <= kCpusMax; cpus *= 2) {
-    cpu_set_t* const set = CPU_ALLOC(static_cast<size_t>(cpus));
-    const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));
-    const bool told = sched_getaffinity(0, bytes, set) == 0;
-    const bool too_small = !told && errno == EINVAL;
-    const int count = told ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (!too_small) {
-      return count;
-    }
-  }
-  return 0;
-}
-
 uint64_t configured(int name) { return static_cast<uint64_t>(std::max(sysconf(name), 0L)); }
 
 }  // namespace
@@ -211,7 +193,7 @@ MachineShare machine_share() {
   MachineShare share;
   share.cpus = static_cast<double>(std::max<uint64_t>(configured(_SC_NPROCESSORS_ONLN), 1));
   share.memory_bytes = configured(_SC_PHYS_PAGES) * configured(_SC_PAGESIZE);
-  share.bound_cores(cpus_of_affinity(), "affinity");
+  share.bound_cores(static_cast<double>(own_cpus().size()), "affinity");
   bound_by_cgroups(share);
   return share;
 }

@@ -49,7 +49,19 @@ Template template_of(const EngineRecipe& recipe, const ForeignConfig& config,
   if (values.part > 0) {
     all.add(recipe.follower);
   }
+  if (!values.nics.empty()) {
+    all.add(recipe.near);
+  }
   return all;
+}
+
+// "mlx5_0:1,mlx5_1:1"
+std::string first_ports(std::string_view nics) {
+  std::string text;
+  for (const char c : nics) {
+    text.append(c == ',' ? ":1" : "").push_back(c);
+  }
+  return text.empty() ? text : text + ":1";
 }
 
 Words words_of(const EngineRecipe& recipe, const EngineValues& values) {
@@ -70,7 +82,9 @@ Words words_of(const EngineRecipe& recipe, const EngineValues& values) {
                  {"gpus", std::to_string(shape.gpus)},
                  {"nodes", std::to_string(shape.nodes)},
                  {"node_rank", std::to_string(values.part)},
-                 {"head_host", values.head_host.empty() ? values.host : values.head_host}};
+                 {"head_host", values.head_host.empty() ? values.host : values.head_host},
+                 {"nics", values.nics},
+                 {"nic_ports", first_ports(values.nics)}};
   const std::vector<PortWord> ports = port_words(recipe, shape);
   for (size_t i = 0; i < values.ports.size(); ++i) {
     words.insert_or_assign(ports.at(i).word, std::to_string(values.ports[i]));
@@ -111,9 +125,10 @@ class Merge {
     return texts;
   }
 
+  // Makes write lists of NICs in different forms, so those stay as they are.
   void set_word(std::string_view written, const std::string& value) {
     if (const std::string_view word = only_word(written);
-        !word.empty() && !words_.contains(only_word(value))) {
+        !word.empty() && !words_.contains(only_word(value)) && !is_nic_word(word)) {
       words_.insert_or_assign(std::string(word), value);
     }
   }

@@ -17,6 +17,7 @@ constexpr auto kShipped = std::to_array<ShippedFile>({
 constexpr size_t kPortsMax = 8;
 // Engines take some of the next ports, too, without being asked.
 constexpr uint32_t kPortsOfRendezvous = 16;
+constexpr auto kNicWords = std::to_array<const char*>({"nics", "nic_ports"});
 
 WordNames known_words(const EngineRecipe& recipe) {
   WordNames known = {"model",     "served_name",   "name",    "role",      "host",     "port",
@@ -189,6 +190,10 @@ void read_hand_over(ConfigReader& in, const WordNames& known, EngineRecipe& reci
 
 }  // namespace
 
+bool is_nic_word(std::string_view word) {
+  return std::ranges::find(kNicWords, word) != kNicWords.end();
+}
+
 const std::vector<std::string>& recipe_protocols() {
   static const std::vector<std::string> words = {"nixl", "nixl_push", "sglang"};
   return words;
@@ -207,6 +212,12 @@ void read(ConfigReader& in, EngineRecipe& recipe) {
   read_part(in, "cpu", {"Additions for an engine that computes on CPUs."}, known, recipe.cpu);
   read_part(in, "gpu", {"Additions for an engine that computes on a GPU."}, known, recipe.gpu);
   read_spread(in, known, recipe);
+  WordNames known_near = known;
+  known_near.insert(kNicWords.begin(), kNicWords.end());
+  read_part(in, "near",
+            {"Additions for an engine whose nearest NICs are known. Two more words are for these: "
+             "{nics} is mlx5_0,mlx5_1 and {nic_ports} is mlx5_0:1,mlx5_1:1."},
+            known_near, recipe.near);
   in.field(
       "key_environment", recipe.key_environment,
       {"The variable from which it takes the key that it asks of clients. Without it, its port "

@@ -52,6 +52,7 @@ struct EngineRecipe {
   RecipePart both;  // An engine that does all of a request.
   RecipePart cpu;
   RecipePart gpu;
+  RecipePart near;  // An engine whose nearest NICs are known.
   // The variable from which it takes the key that it asks of clients. Empty: it asks for none.
   std::string key_environment;
   std::vector<std::string> open;   // What answers without the key.
@@ -78,6 +79,9 @@ struct EngineRecipe {
 
 // The protocols by which engines of other makes hand over KV, by their words in router.protocol.
 const std::vector<std::string>& recipe_protocols();
+
+// Whether a word of the part `near` lists NICs.
+bool is_nic_word(std::string_view word);
 
 // Declares the keys of a recipe, and checks their rules.
 void read(ConfigReader& in, EngineRecipe& recipe);

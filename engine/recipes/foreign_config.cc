@@ -132,6 +132,12 @@ void read(ConfigReader& in, ForeignConfig& config) {
   }
 }
 
+bool names_gpus(const ForeignConfig& config) {
+  return std::ranges::any_of(config.env, [](const std::string& variable) {
+    return variable.starts_with("CUDA_VISIBLE_DEVICES=");
+  });
+}
+
 EngineRecipe recipe_of(const ForeignConfig& config) {
   PDJOB_CHECK(!config.make.empty());
   if (config.make != kCommand) {

@@ -35,6 +35,9 @@ struct ForeignConfig {
 // Declares the keys in `engine:` that are for engines of other makes. `config.make` is set already.
 void read(ConfigReader& in, ForeignConfig& config);
 
+// Whether the user names the GPUs of its engines by hand. pdjob does not know which they are.
+bool names_gpus(const ForeignConfig& config);
+
 // Requires: config.make is not empty.
 EngineRecipe recipe_of(const ForeignConfig& config);
 

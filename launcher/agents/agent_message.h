@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/clusters/cluster.h"
+#include "launcher/placement/topology.h"
 
 namespace pdjob::launcher {
 
@@ -35,6 +36,7 @@ struct AgentHello {
   std::string memory_bound;  // The same.
   std::vector<std::string> gpus;
   std::vector<std::pair<std::string, std::string>> labels;
+  NodeTopology topology;
 };
 // Answer to Welcome: nothing of an earlier session runs here, except what an earlier launcher of
 // the same owner left.

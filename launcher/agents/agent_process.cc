@@ -70,8 +70,10 @@ AgentHello hello_of(const AgentOptions& options, const Node& node) {
                    .memory_bytes = node.memory_bytes,
                    .memory_bound = node.memory_bound,
                    .gpus = node.gpus,
-                   .labels = options.labels};
+                   .labels = options.labels,
+                   .topology = node.topology};
   hello.gpus.resize(std::min(hello.gpus.size(), kNodeFactsMax));
+  hello.topology.gpus.resize(std::min(hello.topology.gpus.size(), kNodeFactsMax));
   return hello;
 }
 

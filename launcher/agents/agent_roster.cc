@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/config/number_list.h"
 #include "launcher/agents/agent_session.h"
 
 namespace pdjob::launcher {
@@ -20,12 +21,23 @@ bool is_printable(const std::string& text) {
   return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
 }
 
+bool is_plain(const NodeTopology& topology) {
+  return std::ranges::all_of(
+             topology.gpus,
+             [](const GpuFacts& gpu) { return std::ranges::all_of(gpu.nics, is_nic_name); }) &&
+         std::ranges::all_of(topology.numa, [](const NumaFacts& numa) {
+           return numa.number < kListedNumbersMax && parse_number_list(numa.cpus).has_value();
+         });
+}
+
 bool is_plain(const AgentHello& hello) {
   return is_printable(hello.build) && is_printable(hello.cores_bound) &&
          is_printable(hello.memory_bound) && std::ranges::all_of(hello.gpus, is_printable) &&
-         std::ranges::all_of(hello.labels, [](const auto& label) {
-           return is_printable(label.first) && is_printable(label.second);
-         });
+         std::ranges::all_of(hello.labels,
+                             [](const auto& label) {
+                               return is_printable(label.first) && is_printable(label.second);
+                             }) &&
+         is_plain(hello.topology);
 }
 
 bool is_address(const std::string& host) {
@@ -185,7 +197,8 @@ void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn&
                 .memory_bound = hello.memory_bound,
                 .gpus = hello.gpus,
                 .cluster = setting_.cluster,
-                .labels = {hello.labels.begin(), hello.labels.end()}};
+                .labels = {hello.labels.begin(), hello.labels.end()},
+                .topology = hello.topology};
   if (setting_.only) {
     agent.node = *setting_.only;
   }

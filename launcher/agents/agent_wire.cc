@@ -45,6 +45,7 @@ void fields(Codec& codec, Of<AgentHello, Codec> message) {
   text(codec, message.memory_bound);
   text_list(codec, message.gpus, kFacts);
   label_list(codec, message.labels, kFacts);
+  topology(codec, message.topology, message.gpus.size());
 }
 template <class Codec>
 void fields(Codec& codec, Of<NodeReady, Codec> message) {

@@ -2,16 +2,19 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/check.h"
+#include "common/config/number_list.h"
 #include "common/log.h"
+#include "common/os/affinity.h"
 #include "common/os/machine_share.h"
 #include "engine/threads/thread_board.h"
+#include "launcher/clusters/machine_topology.h"
+#include "launcher/clusters/topology_here.h"
 #include "launcher/clusters/vital_signs.h"
 #include "launcher/plan/gpu_shares.h"
 
@@ -48,13 +51,9 @@ std::vector<std::string> usable_gpus() {
     return gpus_of_setting(setting);
   }
   std::vector<std::string> gpus;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("nvidia") && name.size() > 6 &&
-        name.find_first_not_of("0123456789", 6) == std::string::npos) {
-      gpus.push_back(std::to_string(gpus.size()));
-    }
+  const size_t files = gpu_device_files();
+  while (gpus.size() < files) {
+    gpus.push_back(std::to_string(gpus.size()));
   }
   return gpus;
 }
@@ -112,14 +111,17 @@ Node LocalCluster::this_node(const OperatorBound& bound) {
   MachineShare share = machine_share();
   share.bound_cores(bound.cores, bound.cores_by);
   share.bound_memory(bound.memory_bytes, bound.memory_by);
+  std::vector<std::string> gpus = usable_gpus();
+  NodeTopology topology = topology_here(gpus);
   return {.name = kNodeName,
           .host = "127.0.0.1",
           .cores = share.cores(),
           .cores_bound = share.cores_bound,
           .memory_bytes = share.memory_bytes,
           .memory_bound = share.memory_bound,
-          .gpus = usable_gpus(),
-          .overcommits = true};
+          .gpus = std::move(gpus),
+          .overcommits = true,
+          .topology = std::move(topology)};
 }
 
 std::vector<RunningProcess> LocalCluster::running() const {
@@ -193,6 +195,8 @@ Result<int64_t> LocalCluster::start(const SpawnOrder& order) {
   if (!spec.gpus.empty()) {
     child.environment.emplace_back(kVisibleGpus, spec.gpus);
   }
+  child.affinity = Affinity(parse_number_list(spec.cpus).value_or(NumberList()),
+                            parse_number_list(spec.memory_node).value_or(NumberList()));
   const Incarnation incarnation = order.incarnation;
   PDJOB_TRY(auto started,
             net::ChildProcess::start(loop_, child, [this, incarnation](const net::ChildExit& exit) {

@@ -115,6 +115,7 @@ struct Spawn {
   std::string engine_id;
   Place place;
   net::WeightSource weights = {};  // Of a worker.
+  Demand demand = {};
 };
 struct SendSignal {
   Incarnation incarnation;

@@ -70,6 +70,7 @@ void fields(Codec& codec, Of<Node, Codec> node) {
   label_map(codec, node.labels, kBounds);
   codec.value(node.routers_only);
   codec.value(node.overcommits);
+  topology(codec, node.topology, node.gpus.size());
 }
 
 template <class Codec>
@@ -86,6 +87,7 @@ void fields(Codec& codec, Of<Demand, Codec> demand) {
   text_list(codec, demand.clusters, kBounds);
   label_map(codec, demand.labels, kBounds);
   codec.word(demand.arrange, Arrange::kSpread, Arrange::kPack);
+  codec.word(demand.near, Near::kNothing, Near::kAll);
 }
 
 template <class Codec>

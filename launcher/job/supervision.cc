@@ -111,7 +111,8 @@ void Supervision::start(Process& process, const net::WeightSource& weights, Turn
                   .incarnation = process.incarnation,
                   .engine_id = process.engine_id,
                   .place = process.place,
-                  .weights = weights});
+                  .weights = weights,
+                  .demand = process.demand});
 }
 
 std::string Supervision::engine_id_of(const Process& process, uint64_t number) const {

@@ -16,6 +16,13 @@ enum class Arrange {
   kPack,    // On few nodes.
 };
 
+// What of a worker should be near each other.
+enum class Near {
+  kNothing,  // It takes GPUs in their order.
+  kCores,    // Its GPUs, and its cores and memory near them.
+  kAll,      // Its NICs, too. Then its KV may go over these alone.
+};
+
 // Workers with equal demands are one group.
 struct Demand {
   // An engine over several nodes has as many parts. All below is of one part.
@@ -31,6 +38,7 @@ struct Demand {
   std::vector<std::string> clusters;          // Their names; empty: any.
   std::map<std::string, std::string> labels;  // Each must be a label of the node.
   Arrange arrange = Arrange::kSpread;
+  Near near = Near::kAll;
   friend bool operator==(const Demand&, const Demand&) = default;
 };
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/placement/topology.h"
+
 namespace pdjob::launcher {
 
 inline constexpr size_t kClustersMax = 16;        // Of a job.
@@ -28,6 +30,7 @@ struct Node {
   // Its cores, its GPUs, and its memory beside the models' files may be promised more than once.
   // That is slow, not wrong. It is so on the launcher's own machine, where a job is tried out.
   bool overcommits = false;
+  NodeTopology topology;
   friend bool operator==(const Node&, const Node&) = default;
 };
 

@@ -1,5 +1,5 @@
-// The fields by which records and messages describe a node: its GPUs and its labels. Each has
-// bounds of its own. Pure.
+// The fields by which records and messages describe a node: its GPUs, its labels and what is near
+// what. Each has bounds of its own. Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/placement/topology.h"
 #include "net/control/wire_fields.h"
 
 namespace pdjob::launcher {
@@ -32,6 +33,21 @@ void label_list(Codec& codec, typename Codec::template Ref<LabelPairs> labels,
   codec.list(labels, bounds.list_max, [&bounds](Codec& in, auto& label) {
     in.text(label.first, bounds.text_bytes_max);
     in.text(label.second, bounds.text_bytes_max);
+  });
+}
+
+// `gpus`: how many GPUs the node has.
+template <class Codec>
+void topology(Codec& codec, typename Codec::template Ref<NodeTopology> topology, size_t gpus) {
+  codec.list(topology.gpus, gpus, [](Codec& in, auto& gpu) {
+    in.value(gpu.numa);
+    in.value(gpu.island);
+    text_list(in, gpu.nics, {.text_bytes_max = kNicNameBytesMax, .list_max = kNicsOfGpuMax});
+  });
+  codec.require(topology.gpus.empty() || topology.gpus.size() == gpus);
+  codec.list(topology.numa, kNumaNodesMax, [](Codec& in, auto& numa) {
+    in.value(numa.number);
+    in.text(numa.cpus, kCpuListBytesMax);
   });
 }
 

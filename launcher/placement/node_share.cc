@@ -87,10 +87,26 @@ void NodeShare::resize(const Node& node) {
 }
 
 void NodeShare::count_free_gpus() {
-  gpus_free_ = static_cast<uint64_t>(std::ranges::count_if(node_.gpus, [&](const std::string& gpu) {
-    const auto found = gpu_uses_.find(gpu);
-    return found == gpu_uses_.end() || found->second == 0;
-  }));
+  const std::vector<GpuState> states = gpu_states();
+  gpus_free_ = static_cast<uint64_t>(std::ranges::count(states, 0U, &GpuState::uses));
+  near_gpus_free_ = node_.topology.gpus.empty() ? gpus_free_ : most_near_free(states);
+}
+
+std::vector<GpuState> NodeShare::gpu_states() const {
+  std::vector<GpuState> states;
+  for (const std::string& gpu : node_.gpus) {
+    GpuState state;
+    if (const auto uses = gpu_uses_.find(gpu); uses != gpu_uses_.end()) {
+      state.uses = uses->second;
+    }
+    if (states.size() < node_.topology.gpus.size()) {
+      const GpuFacts& facts = node_.topology.gpus[states.size()];
+      state.numa = facts.numa;
+      state.island = facts.island;
+    }
+    states.push_back(state);
+  }
+  return states;
 }
 
 int64_t NodeShare::memory_free() const { return memory_for_files() - memory_used_; }
@@ -132,14 +148,13 @@ uint64_t NodeShare::room(const Demand& demand, bool overcommit, uint64_t enough)
 }
 
 PlacePart NodeShare::take(const Demand& demand) {
-  std::vector<std::pair<uint32_t, size_t>> uses;  // Of each GPU, with its place in the list.
-  for (const std::string& gpu : node_.gpus) {
-    uses.emplace_back(gpu_uses_[gpu], uses.size());
+  std::vector<GpuState> states = gpu_states();
+  if (demand.near == Near::kNothing) {
+    std::ranges::for_each(states, [](GpuState& gpu) { gpu = {.uses = gpu.uses}; });
   }
-  std::ranges::sort(uses);
   PlacePart part{.node = node_.name, .gpus = {}};
-  for (size_t i = 0; i < demand.gpus; ++i) {
-    part.gpus.push_back(node_.gpus.at(uses.at(i).second));
+  for (const size_t place : choose_gpus(states, demand.gpus)) {
+    part.gpus.push_back(node_.gpus[place]);
   }
   take(part, demand);
   return part;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/placement/demand.h"
+#include "launcher/placement/gpu_choice.h"
 #include "launcher/placement/node.h"
 
 namespace pdjob::launcher {
@@ -40,6 +41,8 @@ class NodeShare {
   // May be negative: the node overcommits, or it shrank.
   int64_t cores_free() const { return static_cast<int64_t>(node_.cores) - cores_used_; }
   uint64_t gpus_free() const { return gpus_free_; }
+  // The most of them that are near each other (gpu_choice.h).
+  uint64_t near_gpus_free() const { return near_gpus_free_; }
   int64_t memory_free() const;
   // What other processes' own memory does not count against: a node that overcommits still has to
   // hold the files.
@@ -57,7 +60,8 @@ class NodeShare {
   // How many such processes fit, up to `enough`. With `overcommit`, by its own rule.
   uint64_t room(const Demand& demand, bool overcommit, uint64_t enough) const;
 
-  // Takes a part here, with the least used GPUs. Requires: as many GPUs as demanded, used or not.
+  // Takes a part here, with the least used GPUs, near each other if that is demanded. Requires: as
+  // many GPUs as demanded, used or not.
   PlacePart take(const Demand& demand);
   // Takes a part that was chosen before.
   void take(const PlacePart& part, const Demand& demand);
@@ -70,12 +74,14 @@ class NodeShare {
   };
   uint64_t file_bytes_to_add(const Demand& demand) const;
   void count_free_gpus();
+  std::vector<GpuState> gpu_states() const;
 
   Node node_;
   int64_t cores_used_ = 0;
   int64_t memory_used_ = 0;  // Without the files.
   int64_t file_bytes_ = 0;
   uint64_t gpus_free_ = 0;
+  uint64_t near_gpus_free_ = 0;
   std::map<std::string, uint32_t> gpu_uses_;
   std::map<std::string, File> files_;
 };

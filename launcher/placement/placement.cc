@@ -33,10 +33,12 @@ Reason reason_at(size_t position, const Demand& demand, bool tight) {
     case 2:
       return Reason::kSameCluster;
     case 3:
-      return Reason::kLeavesGpus;
+      return Reason::kGpusNear;
     case 4:
-      return tight ? Reason::kTightest : pack ? Reason::kBesideModel : Reason::kFewestOfGroup;
+      return Reason::kLeavesGpus;
     case 5:
+      return tight ? Reason::kTightest : pack ? Reason::kBesideModel : Reason::kFewestOfGroup;
+    case 6:
       return Reason::kKvStays;
     default:
       return tight ? Reason::kTightest : Reason::kMostCores;
@@ -79,6 +81,8 @@ const char* to_string(Reason reason) {
       return "others failed lately";
     case Reason::kSameCluster:
       return "its model is in this cluster";
+    case Reason::kGpusNear:
+      return "its GPUs are near each other";
     case Reason::kLeavesGpus:
       return "leaves GPUs to others";
     case Reason::kFewestOfGroup:
@@ -225,7 +229,7 @@ Placement::Rank Placement::rank(const NodeState& row, size_t kind, int64_t relat
   const auto gpus_free = static_cast<int64_t>(row.share.gpus_free());
   const int64_t gpus_wasted = demand.gpus == 0 ? gpus_free : 0;
   if (terms.tight) {
-    return {strained, distrust, 0, gpus_wasted, gpus_free, 0, row.share.cores_free()};
+    return {strained, distrust, 0, 0, gpus_wasted, gpus_free, 0, row.share.cores_free()};
   }
   const auto sum = [&](const std::vector<size_t>& kinds) {
     int64_t total = 0;
@@ -236,10 +240,13 @@ Placement::Rank Placement::rank(const NodeState& row, size_t kind, int64_t relat
   };
   const int64_t own = row.counts[kind];
   const bool pack = demand.arrange == Arrange::kPack;
+  const int64_t gpus_apart =
+      demand.near != Near::kNothing && row.share.near_gpus_free() < demand.gpus ? 1 : 0;
   const int64_t lonely = sum(kinds_[kind].partners) > own ? 0 : 1;
   return {strained,
           distrust,
           -relatives_in_cluster,
+          gpus_apart,
           gpus_wasted,
           pack ? -sum(kinds_[kind].relatives) : own,
           pack ? 0 : lonely,

@@ -27,6 +27,7 @@ enum class Reason {
   kOthersAreFull,  // They would have to overcommit.
   kTrusted,        // Processes died or were slow on the others lately (node_trust.h).
   kSameCluster,    // More workers of its model are in this cluster.
+  kGpusNear,       // One NVLink island of it has enough free GPUs.
   kLeavesGpus,     // It needs no GPU, and others may.
   kFewestOfGroup,  // Arrange::kSpread.
   kBesideModel,    // Arrange::kPack: more workers of its model are on this node.
@@ -106,7 +107,7 @@ class Placement {
     std::vector<int64_t> counts;  // By kind.
     std::vector<char> accepted;   // By kind.
   };
-  using Rank = std::array<int64_t, 7>;
+  using Rank = std::array<int64_t, 8>;
 
   const NodeState* find(const std::string& node) const;
   NodeState* find(const std::string& node);

@@ -36,6 +36,7 @@ struct EnginePart {
   const PlanRow& row;
   uint32_t number = 0;
   std::string host;
+  std::string nics;
   uint64_t ports_from = 0;
 };
 
@@ -47,6 +48,7 @@ engine::EngineCommand command_of(const EnginePart& part, Duration lease) {
   spec.engine_id = kEngineIdShown;
   spec.part = part.number;
   spec.head_host = part.row.host;
+  spec.nics = part.nics;
   const engine::ForeignConfig& config = part.engine.foreign;
   engine::EngineValues values = worker::engine_values(spec, part.engine, lease);
   const std::vector<uint16_t> own = engine::ports_of_user(part.recipe, config, values);
@@ -188,14 +190,19 @@ class ForeignPlanner {
   engine::EngineCommand add_commands(const engine::EngineConfig& engine,
                                      const engine::EngineRecipe& recipe, uint64_t ports_from,
                                      PlanRow& row) const {
-    EnginePart part{
-        .engine = engine, .recipe = recipe, .row = row, .host = row.host, .ports_from = ports_from};
+    EnginePart part{.engine = engine,
+                    .recipe = recipe,
+                    .row = row,
+                    .host = row.host,
+                    .nics = row.near.nics_text(),
+                    .ports_from = ports_from};
     engine::EngineCommand command = command_of(part, config_.kvtransfer.lease);
     row.command = engine::shell_text(command, recipe.key_environment);
     row.port = command.port();
     for (PlanPart& more : row.more) {
       part.number += 1;
       part.host = more.host;
+      part.nics = more.near.nics_text();
       more.command =
           engine::shell_text(command_of(part, config_.kvtransfer.lease), recipe.key_environment);
     }

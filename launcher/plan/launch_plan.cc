@@ -67,6 +67,15 @@ uint32_t gpus_to_place(uint32_t wanted, const Demand& demand, const std::vector<
   return !there && tried ? 0 : wanted;
 }
 
+// KV that goes over NICs alone reaches no engine on CPUs.
+Near near_of(const ModelConfig& model, const engine::EngineConfig& engine) {
+  if (!engine.near || engine::names_gpus(engine.foreign)) {
+    return Near::kNothing;
+  }
+  const bool all_on_gpus = model.prefill_engine.gpu && model.decode_engine.gpu;
+  return all_on_gpus || !model.disaggregated() ? Near::kAll : Near::kCores;
+}
+
 PlanGroup make_group(const JobConfig& config, const ModelConfig& model, const ModelSize& size,
                      net::Role role, const std::vector<Node>& nodes) {
   const bool prefill = role == net::Role::kPrefill;
@@ -94,7 +103,8 @@ PlanGroup make_group(const JobConfig& config, const ModelConfig& model, const Mo
                 .model = model.served_name,
                 .clusters = group.clusters,
                 .labels = group.labels,
-                .arrange = group.arrange};
+                .arrange = group.arrange,
+                .near = near_of(model, engine)};
   demand.gpus = gpus_to_place(gpus_wanted(config, model, role), demand, nodes);
   return {.role = role,
           .model = model.served_name,
@@ -133,11 +143,13 @@ void add_rows(const PlanGroup& group, const std::vector<ChosenPlace>& choices,
       row.cluster = node.cluster;
       row.why = to_string(choices[i].why);
       row.gpus = place.gpus;
+      row.near = near_devices(nodes, {.node = place.node, .gpus = place.gpus}, group.group.demand);
       row.host = node.host;
       for (const PlacePart& part : place.more) {
         row.more.push_back({.node = part.node,
                             .host = std::ranges::find(nodes, part.node, &Node::name)->host,
                             .gpus = part.gpus,
+                            .near = near_devices(nodes, part, group.group.demand),
                             .command = {}});
       }
     }
@@ -387,6 +399,26 @@ std::string shared_cores_text(const std::vector<PlanRow>& rows) {
                              "(router.decode_prefills: auto)\n";
 }
 
+// Only what is known.
+void append_near(JsonWriter& json, const NearDevices& near) {
+  if (!near.gpus.empty()) {
+    json.key("gpu_why").string(near.gpus);
+  }
+  if (!near.nics.empty()) {
+    json.key("nics").begin_array();
+    for (const std::string& nic : near.nics) {
+      json.string(nic);
+    }
+    json.end_array();
+  }
+  if (!near.cpus.empty()) {
+    json.key("cpus").string(near.cpus);
+  }
+  if (!near.memory_node.empty()) {
+    json.key("memory_node").string(near.memory_node);
+  }
+}
+
 void append_parts(JsonWriter& json, const std::vector<PlanPart>& parts) {
   if (parts.empty()) {
     return;
@@ -397,6 +429,7 @@ void append_parts(JsonWriter& json, const std::vector<PlanPart>& parts) {
     json.key("node").string(part.node);
     json.key("host").string(part.host);
     json.key("gpu").string(gpus_text(part.gpus));
+    append_near(json, part.near);
     json.key("command").string(part.command);
     json.end_object();
   }
@@ -416,6 +449,19 @@ std::string all_gpus_text(const PlanRow& row) {
   std::string text = gpus_text(row.gpus);
   for (const PlanPart& part : row.more) {
     text += " + " + gpus_text(part.gpus);
+  }
+  return text;
+}
+
+std::string near_text(const PlanRow& row) {
+  const std::string near = row.near.text();
+  std::string text =
+      near.empty() ? "" : row.name + " on GPU " + gpus_text(row.gpus) + ": " + near + "\n";
+  for (const PlanPart& part : row.more) {
+    if (const std::string beside = part.near.text(); !beside.empty()) {
+      text += row.name + " on GPU " + gpus_text(part.gpus) + " of node " + part.node + ": " +
+              beside + "\n";
+    }
   }
   return text;
 }
@@ -452,6 +498,7 @@ std::string process_table(const LaunchPlan& plan) {
 std::string LaunchPlan::to_text() const {
   std::string text = title_of(*this) + process_table(*this);
   for (const PlanRow& row : rows) {
+    text += near_text(row);
     text += row.command.empty() ? "" : row.name + " runs: " + row.command + "\n";
     for (const PlanPart& part : row.more) {
       text += row.name + " runs on node " + part.node + ": " + part.command + "\n";
@@ -507,6 +554,7 @@ std::string LaunchPlan::to_json(const std::string& specs) const {
     }
     if (!row.gpus.empty()) {
       json.key("gpu").string(gpus_text(row.gpus));
+      append_near(json, row.near);
     }
     json.key("host").string(row.host);
     json.key("port").integer(row.port);

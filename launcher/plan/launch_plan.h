@@ -10,6 +10,7 @@
 #include "common/result.h"
 #include "engine/recipes/model_folder.h"
 #include "launcher/placement/gang.h"
+#include "launcher/placement/near_devices.h"
 #include "launcher/placement/node.h"
 #include "launcher/plan/job_config.h"
 #include "launcher/plan/job_terms.h"
@@ -22,6 +23,7 @@ struct PlanPart {
   std::string node;
   std::string host;
   std::vector<std::string> gpus;
+  NearDevices near = {};
   std::string command;
 };
 
@@ -37,6 +39,7 @@ struct PlanRow {
   // itself.
   bool prefills = false;
   std::vector<std::string> gpus;  // The only GPUs it sees; empty: none of its own.
+  NearDevices near;               // Of these.
   std::string host;
   uint16_t port = 0;  // 0: any free port, known once the socket is open.
   // The command line of an engine of another make. A port that is in use when it starts is replaced

@@ -79,6 +79,25 @@ void append_strings(JsonWriter& json, const std::vector<std::string>& texts) {
   json.end_array();
 }
 
+// Only what is known.
+void append_topology(JsonWriter& json, const Node& node, const std::string& gpu) {
+  const auto place = static_cast<size_t>(std::ranges::find(node.gpus, gpu) - node.gpus.begin());
+  if (place >= node.topology.gpus.size()) {
+    return;
+  }
+  const GpuFacts& facts = node.topology.gpus[place];
+  if (facts.island != kUnknownGroup) {
+    json.key("island").integer(facts.island);
+  }
+  if (facts.numa != kUnknownGroup) {
+    json.key("numa").integer(facts.numa);
+  }
+  if (!facts.nics.empty()) {
+    json.key("nics");
+    append_strings(json, facts.nics);
+  }
+}
+
 void append_node(JsonWriter& json, const Node& node, const Job& job, Instant now) {
   const Use use = use_of(node, job);
   json.begin_object();
@@ -102,6 +121,7 @@ void append_node(JsonWriter& json, const Node& node, const Job& job, Instant now
   for (const std::string& gpu : node.gpus) {
     json.begin_object();
     json.key("name").string(gpu);
+    append_topology(json, node, gpu);
     const auto users = use.processes_of_gpu.find(gpu);
     json.key("processes");
     append_strings(

@@ -34,6 +34,9 @@ void fields(Codec& codec, typename Codec::template Ref<ProcessSpec> spec) {
   text(spec.control.client.public_key);
   text(spec.control.client.secret_key);
   text(spec.gpus);
+  text(spec.cpus);
+  text(spec.memory_node);
+  text(spec.nics);
   text(spec.key);
   text(spec.router_key);
   text(spec.probe_key);

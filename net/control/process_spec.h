@@ -29,7 +29,11 @@ struct ProcessSpec {
   ControlAddress control;  // Empty: stand-alone.
   // The only GPUs it sees, as CUDA's numbers from 0 on: "2,GPU-8a1"; empty: all.
   std::string gpus;
-  std::string key;  // API key of a worker's HTTP port; empty: none. Secret.
+  // Of a worker with GPUs: what is nearest to them. Empty: nothing is known, or asked for.
+  std::string cpus;         // The only ones that it uses, as in common/config/number_list.h.
+  std::string memory_node;  // Number of the NUMA node from which its memory comes first.
+  std::string nics;         // "mlx5_0,mlx5_1"
+  std::string key;          // API key of a worker's HTTP port; empty: none. Secret.
   // Key that a foreign router shows to all workers; empty: none. Secret.
   std::string router_key;
   std::string probe_key;  // Key of the launcher's probes, for a router; empty: none. Secret.

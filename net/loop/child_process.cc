@@ -76,6 +76,7 @@ class Setup {
     sigprocmask(SIG_SETMASK, &none, nullptr);
     ::signal(SIGPIPE, SIG_DFL);
     restore_descriptor_limit();
+    options_.affinity.apply();
     dup2(input_, STDIN_FILENO);
     if (options_.output >= 0) {
       dup2(options_.output, STDOUT_FILENO);

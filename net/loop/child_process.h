@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include "common/os/affinity.h"
 #include "common/result.h"
 #include "net/loop/event_loop.h"
 #include "net/loop/socket.h"
@@ -24,6 +25,7 @@ struct ChildOptions {
       environment;             // Added to ours, without $PDJOB_API_KEY.
   std::vector<int> inherited;  // Descriptors that keep their numbers in the child.
   int output = -1;             // Its stdout and stderr; -1: ours.
+  Affinity affinity;
 };
 
 // How a process ended.

@@ -1,5 +1,5 @@
 // Measures how long it takes to place the groups of a job on simulated nodes, and then to place one
-// more worker. Half of the nodes have GPUs; the nodes stand in four clusters.
+// more worker. Half of the nodes have GPUs, in two islands; the nodes stand in four clusters.
 //
 //   placement_bench [--nodes N] [--workers N]
 //
@@ -30,8 +30,10 @@ std::vector<Node> make_nodes(size_t count) {
               .gpus = {},
               .cluster = "cluster-" + std::to_string(i % 4),
               .labels = {{"rack", std::to_string(i / 40)}, {"disk", "nvme"}}};
-    for (int gpu = 0; gpu < 8 && i % 2 == 0; ++gpu) {
+    for (uint32_t gpu = 0; gpu < 8 && i % 2 == 0; ++gpu) {
       node.gpus.push_back(std::to_string(gpu));
+      node.topology.gpus.push_back(
+          {.numa = gpu / 4, .island = gpu / 4, .nics = {"mlx5_" + std::to_string(gpu)}});
     }
     nodes.push_back(std::move(node));
   }

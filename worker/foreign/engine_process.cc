@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -81,6 +82,15 @@ std::vector<std::string> access_lines(const engine::EngineRecipe& recipe) {
   return lines;
 }
 
+// Whoever runs this machine may have chosen its NICs: a variable that is set here stays.
+engine::EngineRecipe recipe_here(const engine::ForeignConfig& config) {
+  engine::EngineRecipe recipe = engine::recipe_of(config);
+  std::erase_if(recipe.near.environment, [](const std::string& variable) {
+    return std::getenv(variable.substr(0, variable.find('=')).c_str()) != nullptr;
+  });
+  return recipe;
+}
+
 struct Pipe {
   net::Fd reading;
   net::Fd writing;
@@ -98,7 +108,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
  public:
   explicit EngineProcess(const ForeignWorkerOptions& options)
       : options_(options),
-        recipe_(engine::recipe_of(options.engine.foreign)),
+        recipe_(recipe_here(options.engine.foreign)),
         core_(rules()),
         client_(net::HttpClient::create(loop_)),
         runner_(loop_, core_, *this) {}
@@ -446,7 +456,8 @@ engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::E
           .gpu = engine.gpu,
           .shape = engine::shape_of(engine.foreign, engine.gpu),
           .part = spec.part,
-          .head_host = spec.part == 0 ? "" : spec.head_host};
+          .head_host = spec.part == 0 ? "" : spec.head_host,
+          .nics = spec.nics};
 }
 
 Result<std::string> find_engine_program(const engine::ForeignConfig& config) {

@@ -45,6 +45,36 @@ TEST(EngineCommand, OfVllmForDecodeOnAGpu) {
       R"("kv_buffer_device":"cuda","kv_load_failure_policy":"fail","kv_connector_extra_config":{"kv_lease_duration":30}}')");
 }
 
+TEST(EngineCommand, OfAnEngineWhoseNearestNicsAreKnownNamesThem) {
+  EngineValues decode = values("decode");
+  decode.gpu = true;
+  decode.nics = "mlx5_0,mlx5_1";
+  const std::string vllm = text_of(engine_command(shipped_engine_recipe("vllm"), {}, decode));
+  EXPECT_NE(vllm.find("UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1 NCCL_IB_HCA==mlx5_0,mlx5_1 vllm serve"),
+            std::string::npos)
+      << vllm;
+  const std::string sglang = text_of(engine_command(shipped_engine_recipe("sglang"), {}, decode));
+  EXPECT_NE(sglang.find("UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1 NCCL_IB_HCA==mlx5_0,mlx5_1 python3"),
+            std::string::npos)
+      << sglang;
+  EXPECT_TRUE(sglang.ends_with(" --disaggregation-ib-device mlx5_0,mlx5_1")) << sglang;
+}
+
+TEST(EngineCommand, OfAnEngineKeepsTheNicsThatTheUserNames) {
+  EngineValues decode = values("decode");
+  decode.nics = "mlx5_0";
+  const ForeignConfig config{.make = "sglang",
+                             .args = {"--disaggregation-ib-device=mlx5_7"},
+                             .env = {"UCX_NET_DEVICES=all"}};
+  const EngineCommand command = engine_command(shipped_engine_recipe("sglang"), config, decode);
+  const std::string text = text_of(command);
+  EXPECT_NE(text.find("UCX_NET_DEVICES=all"), std::string::npos) << text;
+  EXPECT_NE(text.find("NCCL_IB_HCA==mlx5_0"), std::string::npos) << text;
+  EXPECT_NE(text.find("--disaggregation-ib-device=mlx5_7"), std::string::npos) << text;
+  EXPECT_EQ(text.find("--disaggregation-ib-device mlx5_0"), std::string::npos) << text;
+  EXPECT_EQ(command.warnings.size(), 2U);
+}
+
 TEST(EngineCommand, OfVllmThatDoesAllOfARequestHandsOverNoKv) {
   EXPECT_EQ(text_of(command_of("vllm", "both")),
             "VLLM_NO_USAGE_STATS=1 OMP_NUM_THREADS=2 VLLM_CPU_OMP_THREADS_BIND=nobind "

@@ -10,8 +10,10 @@
 
 #include <gtest/gtest.h>
 
+#include "common/config/number_list.h"
 #include "common/random.h"
 #include "launcher/agents/agent_session.h"
+#include "tests/support/gpu_box.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -174,6 +176,27 @@ TEST_F(AgentRosterTest, RefusesBoundsThatCannotBePrinted) {
                                                              .cores_bound = cores_bound,
                                                              .memory_bound = memory_bound}}})),
         1);
+  }
+}
+
+TEST_F(AgentRosterTest, ANodeHasWhatItsAgentTellsOfItsDevices) {
+  const Node box = gpu_box("a");
+  step(AgentSpoke{"route of a",
+                  {.message = AgentHello{
+                       .name = "a", .build = "1", .gpus = box.gpus, .topology = box.topology}}});
+  say(50, 1, NodeReady{"10.0.0.1"});
+  ASSERT_EQ(roster_.nodes().size(), 1U);
+  EXPECT_EQ(roster_.nodes().front().topology, box.topology);
+}
+
+TEST_F(AgentRosterTest, RefusesNamesOfDevicesThatAreNone) {
+  for (const NodeTopology& topology :
+       {NodeTopology{.gpus = {{.nics = {"mlx5_0 --x"}}}}, NodeTopology{.gpus = {{.nics = {""}}}},
+        NodeTopology{.numa = {{.number = 0, .cpus = "0-x"}}},
+        NodeTopology{.numa = {{.number = kListedNumbersMax, .cpus = "0"}}}}) {
+    EXPECT_EQ(sent<Refused>(step(AgentSpoke{
+                  "r", {.message = AgentHello{.name = "c", .build = "1", .topology = topology}}})),
+              1);
   }
 }
 

@@ -16,52 +16,55 @@ Result<AgentFrame> decode(const std::string& bytes) {
 
 // One of each kind.
 std::vector<AgentMessage> samples() {
-  return {AgentHello{.name = "n1",
-                     .instance = 3,
-                     .session = 4,
-                     .sign = 6,
-                     .build = "0.1.0",
-                     .cores = 8,
-                     .cores_bound = "affinity",
-                     .memory_bytes = 1U << 30U,
-                     .memory_bound = "memory.max of cgroup /x",
-                     .gpus = {"0", "GPU-8a1"},
-                     .labels = {{"rack", "7"}, {"fast", ""}}},
-          NodeReady{"10.0.0.1", {{{5}, 4711}}, {{"router-0", 8000}}},
-          NodeLeaving{"no such interface"},
-          LogAnswered{.ticket = 1, .found = true, .from = 2, .text = "line\n"},
-          Welcome{.job = "j",
-                  .host = "eth0",
-                  .lease_ms = 5000,
-                  .orphan_timeout_ms = 60000,
-                  .owner = "run",
-                  .launcher = 2},
-          Refused{"no"},
-          Goodbye{},
-          OpenDoor{.name = "router-0", .host = "10.0.0.1", .port = 8000, .shared = true},
-          CloseDoor{"router-0"},
-          StartProcess{.incarnation = 5, .spec = "{}"},
-          SignalProcess{.incarnation = 5, .signal = Signal::kDumpStacks},
-          ReadLog{.ticket = 1, .process = "prefill-0", .from = kLogEnd},
-          Beat{},
-          DoorOpened{"router-0", 8000},
-          DoorFailed{"router-0", "in use"},
-          Spawned{{5}, 1234},
-          SpawnFailed{{5}, "no memory"},
-          ProcessExited{{5}, "signal 9 (Killed)", true},
-          LookAtProcess{5},
-          ProcessSeen{{5},
-                      {.asleep = true,
-                       .stopped = true,
-                       .runnable = true,
-                       .turns = 9,
-                       .at_ms = 4000,
-                       .ran_us = 4,
-                       .waited_us = 5,
-                       .any_runnable = true,
-                       .all_ran_us = 6,
-                       .all_waited_us = 7}},
-          SignAsked{6}};
+  return {
+      AgentHello{.name = "n1",
+                 .instance = 3,
+                 .session = 4,
+                 .sign = 6,
+                 .build = "0.1.0",
+                 .cores = 8,
+                 .cores_bound = "affinity",
+                 .memory_bytes = 1U << 30U,
+                 .memory_bound = "memory.max of cgroup /x",
+                 .gpus = {"0", "GPU-8a1"},
+                 .labels = {{"rack", "7"}, {"fast", ""}},
+                 .topology = {.gpus = {{.numa = 1, .island = 0, .nics = {"mlx5_0", "mlx5_1"}}, {}},
+                              .numa = {{0, "0-3"}, {1, "4-7"}}}},
+      NodeReady{"10.0.0.1", {{{5}, 4711}}, {{"router-0", 8000}}},
+      NodeLeaving{"no such interface"},
+      LogAnswered{.ticket = 1, .found = true, .from = 2, .text = "line\n"},
+      Welcome{.job = "j",
+              .host = "eth0",
+              .lease_ms = 5000,
+              .orphan_timeout_ms = 60000,
+              .owner = "run",
+              .launcher = 2},
+      Refused{"no"},
+      Goodbye{},
+      OpenDoor{.name = "router-0", .host = "10.0.0.1", .port = 8000, .shared = true},
+      CloseDoor{"router-0"},
+      StartProcess{.incarnation = 5, .spec = "{}"},
+      SignalProcess{.incarnation = 5, .signal = Signal::kDumpStacks},
+      ReadLog{.ticket = 1, .process = "prefill-0", .from = kLogEnd},
+      Beat{},
+      DoorOpened{"router-0", 8000},
+      DoorFailed{"router-0", "in use"},
+      Spawned{{5}, 1234},
+      SpawnFailed{{5}, "no memory"},
+      ProcessExited{{5}, "signal 9 (Killed)", true},
+      LookAtProcess{5},
+      ProcessSeen{{5},
+                  {.asleep = true,
+                   .stopped = true,
+                   .runnable = true,
+                   .turns = 9,
+                   .at_ms = 4000,
+                   .ran_us = 4,
+                   .waited_us = 5,
+                   .any_runnable = true,
+                   .all_ran_us = 6,
+                   .all_waited_us = 7}},
+      SignAsked{6}};
 }
 
 TEST(AgentWire, EachMessageComesBackAsItWas) {
@@ -102,10 +105,22 @@ TEST(AgentWire, AnotherVersionIsNamed) {
   EXPECT_NE(frame.error().message.find("version 9"), std::string::npos);
 }
 
-TEST(AgentWire, FalseCountsAndWordsAreRefused) {
-  std::string hello = encode({.message = AgentHello{}});
-  hello.replace(hello.size() - 4, 4, "\xff\xff\xff\x7f", 4);  // Labels.
+TEST(AgentWire, WhatIsKnownOfOtherGpusThanThoseOfTheNodeIsRefused) {
+  std::string hello = encode({.message = AgentHello{.gpus = {"0"}, .topology = {.gpus = {{}}}}});
+  ASSERT_TRUE(decode(hello).has_value());
+  // An empty list of NUMA nodes, before it one GPU without NICs.
+  constexpr size_t kOneGpu = 3 * sizeof(uint32_t);
+  hello.erase(hello.size() - sizeof(uint32_t) - kOneGpu, kOneGpu);
   EXPECT_FALSE(decode(hello).has_value());
+}
+
+TEST(AgentWire, FalseCountsAndWordsAreRefused) {
+  const std::string hello = encode({.message = AgentHello{}});
+  for (const size_t list : {4U, 8U, 12U, 16U}) {  // NUMA nodes, facts of GPUs, labels, GPUs.
+    std::string changed = hello;
+    changed.replace(hello.size() - list, 4, "\xff\xff\xff\x7f", 4);
+    EXPECT_FALSE(decode(changed).has_value()) << list;
+  }
   std::string signal = encode({.message = SignalProcess{}});
   signal.back() = 3;
   EXPECT_FALSE(decode(signal).has_value());

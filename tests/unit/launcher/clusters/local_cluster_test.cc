@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/config/number_list.h"
+#include "common/os/affinity.h"
 #include "common/os/real_clock.h"
 #include "net/control/process_spec.h"
 
@@ -160,6 +162,21 @@ TEST_F(LocalClusterTest, AChildSeesTheGpuOfItsOrderAlone) {
   loop_.run();
   EXPECT_TRUE(log().ends_with("1\nCUDA_VISIBLE_DEVICES=0,GPU-8a1\n"));
   ::unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_F(LocalClusterTest, AChildRunsOnTheCpusOfItsOrder) {
+  const std::string last = std::to_string(own_cpus().back());
+  LocalCluster cluster(loop_, script("grep Cpus_allowed_list /proc/self/status"));
+  SpawnOrder near = order(1);
+  near.spec.cpus = last;
+  near.spec.memory_node = "0";
+  spawn(cluster, near);
+  loop_.run();
+  EXPECT_EQ(log(), "Cpus_allowed_list:\t" + last + "\n");
+  spawn(cluster, order(2));
+  loop_.run();
+  EXPECT_TRUE(log().ends_with("Cpus_allowed_list:\t" + number_list_text(own_cpus()) + "\n"))
+      << log();
 }
 
 TEST_F(LocalClusterTest, ADeathByASignalIsTold) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/gpu_box.h"
+
 namespace pdjob::launcher {
 namespace {
 
@@ -72,6 +74,57 @@ TEST(AssumedNodes, ThoseOfARunningJobAreReadAsTheyAreWritten) {
   ASSERT_TRUE(read.has_value()) << read.error().message;
   nodes.pop_back();  // It runs no workers.
   EXPECT_EQ(*read, nodes);
+}
+
+TEST(AssumedNodes, HaveTheIslandsNumaNodesAndNicsThatAreWritten) {
+  const auto nodes = parse_assumed_nodes("nodes.yaml",
+                                         "nodes:\n"
+                                         "  box:\n"
+                                         "    cores: 8\n"
+                                         "    memory: 1GiB\n"
+                                         "    gpus: 4\n"
+                                         "    islands: [0-1, \"2\"]\n"
+                                         "    numa:\n"
+                                         "      0: {cpus: \"0-3\", gpus: 0-1}\n"
+                                         "      1: {cpus: \"4-7\", gpus: 2-3}\n"
+                                         "    nics: {mlx5_0: 0-1, mlx5_1: \"2,3\"}\n");
+  ASSERT_TRUE(nodes.has_value()) << nodes.error().message;
+  EXPECT_EQ(nodes->front().topology,
+            (NodeTopology{.gpus = {{.numa = 0, .island = 0, .nics = {"mlx5_0"}},
+                                   {.numa = 0, .island = 0, .nics = {"mlx5_0"}},
+                                   {.numa = 1, .island = 1, .nics = {"mlx5_1"}},
+                                   {.numa = 1, .nics = {"mlx5_1"}}},
+                          .numa = {{0, "0-3"}, {1, "4-7"}}}));
+}
+
+TEST(AssumedNodes, ThatSayNothingOfWhatIsNearKnowNothing) {
+  const auto nodes = parse_assumed_nodes(
+      "n", "nodes: {a: {cores: 1, memory: 1, gpus: 8, numa: {0: {cpus: 0-7}}}}");
+  ASSERT_TRUE(nodes.has_value()) << nodes.error().message;
+  EXPECT_EQ(nodes->front().topology, NodeTopology());
+}
+
+TEST(AssumedNodes, WhatIsNearIsCheckedAtItsPlace) {
+  const auto errors = [](const std::string& keys) {
+    return errors_of("nodes: {a: {cores: 1, memory: 1, gpus: 4, " + keys + "}}");
+  };
+  EXPECT_NE(errors("islands: [2-4]").find("nodes.a.islands: must be places of its GPUs"),
+            std::string::npos);
+  EXPECT_NE(errors("islands: [x]").find("got \"x\""), std::string::npos);
+  EXPECT_NE(errors("numa: {x: {cpus: 0-1}}").find("must have a number of a NUMA node"),
+            std::string::npos);
+  EXPECT_NE(errors("numa: {0: {cpus: 1-0}}").find("must be numbers of CPUs"), std::string::npos);
+  EXPECT_NE(errors("numa: {0: {cpus: 0-1, gpus: 4}}").find("numa.0.gpus: must be places"),
+            std::string::npos);
+  EXPECT_NE(errors("nics: {mlx5_0: 9}").find("nics.mlx5_0: must be places"), std::string::npos);
+  EXPECT_NE(errors("nics: {\"a b\": 0}").find("is no name of an RDMA device"), std::string::npos);
+}
+
+TEST(AssumedNodes, OfABoxAreReadAsTheyAreWritten) {
+  const std::vector<Node> nodes = {gpu_box("a")};
+  const auto read = parse_assumed_nodes("it", assumed_nodes_text(nodes));
+  ASSERT_TRUE(read.has_value()) << read.error().message;
+  EXPECT_EQ(*read, nodes) << assumed_nodes_text(nodes);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/gpu_box.h"
+
 namespace pdjob::launcher {
 namespace {
 
@@ -164,7 +166,7 @@ TEST(Placement, TheLaunchersMachineMayPromiseCoresAndGpusMoreThanOnce) {
   EXPECT_TRUE(placement.take({.cores = 8, .memory_bytes = 80 * kGiB}));
   EXPECT_TRUE(placement.take({.cores = 8}));
   EXPECT_EQ(placement.take({.gpus = 1})->place.gpus, Words{"0"});
-  EXPECT_EQ(placement.take({.gpus = 2})->place.gpus, (Words{"1", "0"}));
+  EXPECT_EQ(placement.take({.gpus = 2})->place.gpus, (Words{"0", "1"}));
   EXPECT_FALSE(placement.take({.gpus = 3}));
   EXPECT_FALSE(placement.take({.file = "/m.gguf", .file_bytes = 9 * kGiB}));
 }
@@ -253,6 +255,89 @@ TEST(Placement, TheNearestNodeIsNamedWithWhatItLacks) {
             "node w comes nearest: it has the label disk: tape, not nvme, lacks 16 cores");
   EXPECT_EQ(placement.nearest({.clusters = {"east"}, .labels = {{"rack", "7"}}}),
             "node a comes nearest: it has no label rack: 7");
+}
+
+Words gpus_of(Placement& placement, uint32_t gpus, Near near = Near::kAll) {
+  const auto choice = placement.take({.gpus = gpus, .role = "decode", .model = "m", .near = near});
+  return choice ? choice->place.gpus : Words{"none"};
+}
+
+TEST(Placement, EnginesOfAllSizesShareABoxWithoutSplittingAnIsland) {
+  Placement placement({gpu_box("a")});
+  EXPECT_EQ(gpus_of(placement, 1), (Words{"0"}));
+  EXPECT_EQ(gpus_of(placement, 4), (Words{"4", "5", "6", "7"}));
+  EXPECT_EQ(gpus_of(placement, 2), (Words{"1", "2"}));
+  EXPECT_EQ(gpus_of(placement, 1), (Words{"3"}));
+  EXPECT_EQ(gpus_of(placement, 1), (Words{"none"}));
+}
+
+TEST(Placement, AGpuThatIsGivenBackIsPartOfItsIslandAgain) {
+  Placement placement({gpu_box("a")});
+  const Demand one{.gpus = 1, .role = "decode", .model = "m"};
+  const auto first = placement.take(one);
+  EXPECT_EQ(gpus_of(placement, 1), (Words{"1"}));
+  placement.release(first->place, one);
+  EXPECT_EQ(gpus_of(placement, 1), (Words{"0"}));
+  EXPECT_EQ(gpus_of(placement, 4), (Words{"4", "5", "6", "7"}));
+}
+
+TEST(Placement, AGpuThatIsLostLeavesTheOtherIslandToALargeEngine) {
+  Node less = gpu_box("a");
+  less.gpus.erase(less.gpus.begin() + 2);
+  less.topology.gpus.erase(less.topology.gpus.begin() + 2);
+  Placement placement({gpu_box("a")});
+  placement.add(less);
+  EXPECT_EQ(gpus_of(placement, 4), (Words{"4", "5", "6", "7"}));
+  EXPECT_EQ(gpus_of(placement, 2), (Words{"0", "1"}));
+  EXPECT_EQ(gpus_of(placement, 1), (Words{"3"}));
+}
+
+TEST(Placement, WhoWantsNoneOfItGetsGpusInTheirOrder) {
+  Placement placement({gpu_box("a")});
+  EXPECT_EQ(gpus_of(placement, 2, Near::kNothing), (Words{"0", "1"}));
+  EXPECT_EQ(gpus_of(placement, 4, Near::kNothing), (Words{"2", "3", "4", "5"}));
+}
+
+TEST(Placement, ANodeWithAnIslandForAllGpusIsPreferred) {
+  Placement placement({gpu_box("a"), gpu_box("b")});
+  placement.take({.node = "a", .gpus = {"0", "4"}}, {.gpus = 2, .role = "x"});
+  placement.take({.node = "b", .gpus = {"0", "1", "2"}}, {.gpus = 3, .role = "x"});
+  const Demand four{.gpus = 4, .role = "decode", .model = "m"};
+  EXPECT_EQ(taken(placement, four), "b: its GPUs are near each other");
+  EXPECT_EQ(taken(placement, four), "a: the only node that fits");
+}
+
+// The places of engines of one size on boxes, in the order in which they are taken.
+std::string golden(size_t boxes, uint32_t gpus, uint32_t engines) {
+  std::vector<Node> nodes;
+  for (size_t i = 0; i < boxes; ++i) {
+    nodes.push_back(gpu_box(std::string(1, static_cast<char>('a' + i))));
+  }
+  Placement placement(nodes);
+  std::string text;
+  for (uint32_t i = 0; i < engines; ++i) {
+    const auto choice = placement.take({.gpus = gpus, .role = "decode", .model = "m"});
+    text += (text.empty() ? "" : " ") + (choice ? choice->place.node : "none");
+    for (const std::string& gpu : choice ? choice->place.gpus : Words()) {
+      text += gpu;
+    }
+  }
+  return text;
+}
+
+TEST(Placement, OfEnginesOnBoxesIsTheGoldenOne) {
+  EXPECT_EQ(golden(1, 1, 9), "a0 a1 a2 a3 a4 a5 a6 a7 none");
+  EXPECT_EQ(golden(1, 2, 5), "a01 a23 a45 a67 none");
+  EXPECT_EQ(golden(1, 4, 3), "a0123 a4567 none");
+  EXPECT_EQ(golden(1, 8, 2), "a01234567 none");
+  EXPECT_EQ(golden(2, 1, 5), "a0 b0 a1 b1 a2");
+  EXPECT_EQ(golden(2, 2, 5), "a01 b01 a23 b23 a45");
+  EXPECT_EQ(golden(2, 4, 5), "a0123 b0123 a4567 b4567 none");
+  EXPECT_EQ(golden(2, 8, 3), "a01234567 b01234567 none");
+  EXPECT_EQ(golden(4, 1, 5), "a0 b0 c0 d0 a1");
+  EXPECT_EQ(golden(4, 2, 5), "a01 b01 c01 d01 a23");
+  EXPECT_EQ(golden(4, 4, 6), "a0123 b0123 c0123 d0123 a4567 b4567");
+  EXPECT_EQ(golden(4, 8, 5), "a01234567 b01234567 c01234567 d01234567 none");
 }
 
 }  // namespace

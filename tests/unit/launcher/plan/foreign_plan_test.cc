@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "common/check.h"
+#include "launcher/plan/gpu_shares.h"
 #include "launcher/specs/job_specs.h"
+#include "tests/support/gpu_box.h"
 #include "tests/unit/launcher/plan/case_file.h"
 
 namespace pdjob::launcher {
@@ -205,6 +207,100 @@ TEST(ForeignPlan, JsonHasTheCommandsToo) {
   const LaunchPlan plan = plan_of("model: m\nengine: {kind: vllm}\nprefill: {workers: 0}\n");
   EXPECT_TRUE(has(plan.to_json(), R"("command":"VLLM_NO_USAGE_STATS=1 )"));
   EXPECT_TRUE(has(plan.to_text(), "invariant: no (an engine of another make computes)\n"));
+}
+
+LaunchPlan plan_on_boxes(size_t boxes, const std::string& yaml) {
+  std::vector<Node> nodes;
+  for (size_t i = 0; i < boxes; ++i) {
+    nodes.push_back(gpu_box(std::string(1, static_cast<char>('a' + i))));
+    nodes.back().cluster = "lab";
+  }
+  const JobConfig config = job(yaml);
+  auto plan = make_plan(config, nodes, std::vector<ModelSize>(config.models.size()));
+  PDJOB_CHECK(plan.has_value(), plan.error().message);
+  return std::move(*plan);
+}
+
+// "prefill-0 a 0: NVLink island 0; ..."
+std::string near_lines(const LaunchPlan& plan) {
+  std::string text;
+  for (const PlanRow& row : plan.rows) {
+    if (const std::string near = row.near.text(); !near.empty()) {
+      text += row.name + " " + row.node + " " + gpus_text(row.gpus) + ": " + near + "\n";
+    }
+  }
+  return text;
+}
+
+TEST(ForeignPlan, SaysWhatIsNearTheGpuOfEachWorker) {
+  const LaunchPlan plan =
+      plan_on_boxes(1,
+                    "model: org/m\nengine: {kind: vllm, gpu: true}\nprefill: {workers: 3}\n"
+                    "decode: {workers: 3}\n");
+  EXPECT_EQ(near_lines(plan),
+            "prefill-0 a 0: NVLink island 0; nearest NIC mlx5_0; cores 0-23,48-71 and memory of "
+            "NUMA node 0\n"
+            "prefill-1 a 2: NVLink island 0; nearest NIC mlx5_2; cores 0-23,48-71 and memory of "
+            "NUMA node 0\n"
+            "prefill-2 a 4: NVLink island 1; nearest NIC mlx5_4; cores 24-47,72-95 and memory of "
+            "NUMA node 1\n"
+            "decode-0 a 1: NVLink island 0; nearest NIC mlx5_1; cores 0-23,48-71 and memory of "
+            "NUMA node 0\n"
+            "decode-1 a 3: NVLink island 0; nearest NIC mlx5_3; cores 0-23,48-71 and memory of "
+            "NUMA node 0\n"
+            "decode-2 a 5: NVLink island 1; nearest NIC mlx5_5; cores 24-47,72-95 and memory of "
+            "NUMA node 1\n");
+  EXPECT_TRUE(has(plan.to_text(),
+                  "\ndecode-2 on GPU 5: NVLink island 1; nearest NIC mlx5_5; cores 24-47,72-95 and "
+                  "memory of NUMA node 1\n"))
+      << plan.to_text();
+  EXPECT_TRUE(has(plan.to_json(), R"("gpu":"5","gpu_why":"NVLink island 1","nics":["mlx5_5"],)"
+                                  R"("cpus":"24-47,72-95","memory_node":"1")"))
+      << plan.to_json();
+  EXPECT_TRUE(has(command_of(plan, "decode-2"), "UCX_NET_DEVICES=mlx5_5:1 NCCL_IB_HCA==mlx5_5 "))
+      << command_of(plan, "decode-2");
+}
+
+TEST(ForeignPlan, OnSeveralBoxesUsesTheNicsOfEach) {
+  for (const size_t boxes : {2U, 4U}) {
+    const LaunchPlan plan =
+        plan_on_boxes(boxes,
+                      "model: org/m\nengine: {kind: sglang, gpu: true}\nprefill: {workers: 4}\n"
+                      "decode: {workers: 4}\n");
+    for (const PlanRow& row : plan.rows) {
+      if (row.role != net::Role::kRouter) {
+        EXPECT_EQ(row.near.nics, std::vector<std::string>{"mlx5_" + row.gpus.front()}) << row.name;
+        EXPECT_TRUE(has(row.command, " --disaggregation-ib-device mlx5_" + row.gpus.front()))
+            << row.command;
+      }
+    }
+  }
+}
+
+TEST(ForeignPlan, SetsNothingIfTheKeySaysSoOrGpusAreNamedByHand) {
+  for (const char* const engine :
+       {"{kind: vllm, gpu: true, near: false}",
+        "{kind: vllm, gpu: true, env: [\"CUDA_VISIBLE_DEVICES=6,7\"]}", "{kind: vllm}"}) {
+    const LaunchPlan plan = plan_on_boxes(1, std::string("model: org/m\nengine: ") + engine + "\n");
+    EXPECT_EQ(near_lines(plan), "") << engine;
+    EXPECT_FALSE(has(plan.to_text(), "UCX_NET_DEVICES")) << engine;
+    EXPECT_FALSE(has(plan.to_json(), "gpu_why")) << engine;
+  }
+}
+
+TEST(ForeignPlan, NamesNoNicsIfAnEngineOfTheModelIsOnCpus) {
+  const LaunchPlan plan = plan_on_boxes(1,
+                                        "model: org/m\nengine: {kind: vllm}\n"
+                                        "prefill: {engine: {gpu: true}}\n");
+  EXPECT_EQ(near_lines(plan),
+            "prefill-0 a 0: NVLink island 0; cores 0-23,48-71 and memory of NUMA node 0\n");
+  EXPECT_FALSE(has(plan.to_text(), "UCX_NET_DEVICES")) << plan.to_text();
+}
+
+TEST(ForeignPlan, SetsNothingOnAMachineThatDoesNotTell) {
+  const LaunchPlan plan = plan_of("model: org/m\nengine: {kind: vllm, gpu: true}\n");
+  EXPECT_EQ(near_lines(plan), "");
+  EXPECT_FALSE(has(plan.to_text(), "UCX_NET_DEVICES")) << plan.to_text();
 }
 
 }  // namespace

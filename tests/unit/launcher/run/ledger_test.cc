@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/gpu_box.h"
+
 namespace pdjob::launcher {
 namespace {
 
@@ -57,7 +59,8 @@ JobLedger full_ledger() {
                          .replaced = {{"decode-0", "lab/a", Instant(seconds(30))}}},
           .scaling = {.notes = {{Instant(seconds(45)), "decode: from 1 to 2 workers\n"}},
                       .by_hand = {"decode"}},
-          .plan_nodes = {{.name = "local", .host = "127.0.0.1", .cores = 2, .gpus = {"0"}}},
+          .plan_nodes = {{.name = "local", .host = "127.0.0.1", .cores = 2, .gpus = {"0"}},
+                         gpu_box("lab/b")},
           .job = {.ready = true,
                   .incarnations_made = 7,
                   .nodes = {{.name = "lab/a",
