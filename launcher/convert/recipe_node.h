@@ -50,8 +50,11 @@ class RecipeNode {
 class RecipeFile {
  public:
   RecipeFile(std::string name, const std::string& text);
-  RecipeFile(const RecipeFile&) = delete;
+  RecipeFile(const RecipeFile&) = delete;  // Nodes point at it.
   RecipeFile& operator=(const RecipeFile&) = delete;
+  RecipeFile(RecipeFile&&) = delete;
+  RecipeFile& operator=(RecipeFile&&) = delete;
+  ~RecipeFile() = default;
 
   RecipeNode root();
   std::string errors() const { return errors_.text(); }

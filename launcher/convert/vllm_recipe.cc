@@ -195,7 +195,8 @@ uint32_t gpus_min_of(const RecipeNode& block, PoolMode mode) {
     return block.number().value_or(0);
   }
   const std::string word(word_of(mode));
-  for (const std::string& key : {word, "multi_node_" + word, "single_node_" + word}) {
+  for (const char* const scope : {"", "multi_node_", "single_node_"}) {
+    const std::string key = scope + word;
     if (block[key].there()) {
       return block[key].number().value_or(0);
     }
@@ -243,16 +244,19 @@ void warn_of_sizes(const RecipeChoice& choice, const std::string& role, const Vl
                    const FittedEngine& shape) {
   const auto compare = [&](const char* option, std::optional<uint32_t> wanted,
                            std::optional<uint32_t> given) {
-    if (wanted && *wanted != given.value_or(1)) {
-      choice.overrides()[role].warn(std::string(option) + " " + std::to_string(*wanted) +
-                                    " of the recipe is not used: an engine of " + role + " takes " +
-                                    std::to_string(given.value_or(1)));
+    const uint32_t taken = given.value_or(1);
+    if (wanted.value_or(taken) != taken) {
+      std::string text = option;
+      text.append(" ").append(std::to_string(*wanted)).append(" of the recipe is not used: ");
+      text.append("an engine of ").append(role).append(" takes ").append(std::to_string(taken));
+      choice.overrides()[role].warn(text);
     }
   };
   compare("--tensor-parallel-size", early.tensor, shape.sizes.tensor);
   compare("--data-parallel-size", early.data, shape.sizes.data);
   for (const std::string& note : shape.notes) {
-    choice.overrides()[role].warn("an engine of " + role + " " + note);
+    std::string text = "an engine of ";
+    choice.overrides()[role].warn(text.append(role).append(" ").append(note));
   }
 }
 

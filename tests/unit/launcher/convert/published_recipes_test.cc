@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 
@@ -35,21 +34,28 @@ std::string text_of(const fs::path& path) {
   return text.str();
 }
 
-ConfigNode tree_of(const std::string& text) {
-  ConfigErrors errors("", text);
-  auto root = parse_config_document(text, errors);
-  EXPECT_TRUE(root.has_value()) << errors.text();
-  return root ? *root : ConfigNode{};
+// Each text is read once, because sanitizers make that slow.
+const ConfigNode& tree_of(const std::string& text) {
+  static std::map<std::string, ConfigNode> trees;
+  const auto [tree, added] = trees.try_emplace(text);
+  if (added) {
+    ConfigErrors errors("", text);
+    auto root = parse_config_document(text, errors);
+    EXPECT_TRUE(root.has_value()) << errors.text();
+    tree->second = root ? std::move(*root) : ConfigNode{};
+  }
+  return tree->second;
 }
 
 // Nothing where a key is missing.
-ConfigNode at(ConfigNode node, const Texts& keys) {
+const ConfigNode& at(const ConfigNode& node, const Texts& keys) {
+  static const ConfigNode nothing;
+  const ConfigNode* found = &node;
   for (const std::string& key : keys) {
-    const ConfigEntry* const entry = node.find(key);
-    ConfigNode below = entry == nullptr ? ConfigNode{} : entry->value;
-    node = std::move(below);
+    const ConfigEntry* const entry = found->find(key);
+    found = entry == nullptr ? &nothing : &entry->value;
   }
-  return node;
+  return *found;
 }
 
 uint32_t number_at(const ConfigNode& node, const Texts& keys, uint32_t otherwise) {
@@ -142,14 +148,14 @@ void leave_out(Wanted& wanted, const Hardware& hardware) {
 // What a role of the recipe has at all places where it may stand, in the site's order.
 Wanted wanted_of(const Published& published, const std::string& role) {
   const RecipeRequest request = published.request();
-  const ConfigNode recipe = tree_of(request.recipe.text);
-  const ConfigNode strategy = tree_of(request.strategy.text);
-  const ConfigNode variant = at(recipe, {"variants", "default"});
-  const ConfigNode over = at(recipe, {"strategy_overrides", "pd_cluster"});
+  const ConfigNode& recipe = tree_of(request.recipe.text);
+  const ConfigNode& strategy = tree_of(request.strategy.text);
+  const ConfigNode& variant = at(recipe, {"variants", "default"});
+  const ConfigNode& over = at(recipe, {"strategy_overrides", "pd_cluster"});
   const std::string exact(published.hardware->name);
-  const auto of_family = [&](const ConfigNode& node) {
-    const ConfigNode overrides = at(node, {"hardware_overrides"});
-    const ConfigNode family = at(overrides, {std::string(published.hardware->family)});
+  const auto of_family = [&](const ConfigNode& node) -> const ConfigNode& {
+    const ConfigNode& overrides = at(node, {"hardware_overrides"});
+    const ConfigNode& family = at(overrides, {std::string(published.hardware->family)});
     return family.kind == ConfigNode::Kind::kMapping ? family : at(overrides, {"nvidia"});
   };
   std::vector<ConfigNode> parts = {variant, at(variant, {"hardware_overrides", exact}),
@@ -201,9 +207,11 @@ std::vector<Published> all_published() {
 class PublishedRecipe : public testing::TestWithParam<Published> {
  public:
   static uint32_t nodes_of(const NativeJob& job) {
-    std::smatch found;
-    const bool there = std::regex_search(job.yaml, found, std::regex(", for (\\d+) nodes? of "));
-    return there ? static_cast<uint32_t>(std::stoul(found[1])) : 0;
+    constexpr std::string_view kBefore = ", for ";
+    const size_t found = job.yaml.find(kBefore);
+    return found == std::string::npos
+               ? 0
+               : static_cast<uint32_t>(std::stoul(job.yaml.substr(found + kBefore.size())));
   }
 
  protected:
@@ -224,7 +232,7 @@ class PublishedRecipe : public testing::TestWithParam<Published> {
 };
 
 TEST_P(PublishedRecipe, LosesNoFlagAndNoVariableAndDoublesNone) {
-  const ConfigNode job = tree_of(converted().yaml);
+  const ConfigNode& job = tree_of(converted().yaml);
   for (const std::string& role : kRoles) {
     const Wanted wanted = wanted_of(GetParam(), role);
     Texts words;
@@ -248,12 +256,12 @@ TEST_P(PublishedRecipe, LosesNoFlagAndNoVariableAndDoublesNone) {
 
 TEST_P(PublishedRecipe, GivesAnEngineTheGpusThatHoldTheModel) {
   const Hardware& hardware = *GetParam().hardware;
-  const ConfigNode recipe = tree_of(GetParam().request().recipe.text);
+  const ConfigNode& recipe = tree_of(GetParam().request().recipe.text);
   const NativeJob least = converted();
-  const ConfigNode job = tree_of(least.yaml);
+  const ConfigNode& job = tree_of(least.yaml);
   const uint32_t nodes = nodes_of(least);
   for (const std::string& role : kRoles) {
-    const ConfigNode engine = at(job, {role, "engine"});
+    const ConfigNode& engine = at(job, {role, "engine"});
     const uint32_t gpus = number_at(engine, {"gpus"}, 1);
     uint32_t product = 1;
     for (const char* const size : {"tensor", "pipeline", "data"}) {
@@ -271,7 +279,7 @@ TEST_P(PublishedRecipe, GivesAnEngineTheGpusThatHoldTheModel) {
     EXPECT_EQ(number_at(engine, {"parallel", "data"}, 1) > 1, mode == "dep" && gpus > 1);
   }
   EXPECT_LE(gpus_of(job), nodes * hardware.gpus);
-  const ConfigNode more = tree_of(converted(3 * nodes).yaml);
+  const ConfigNode& more = tree_of(converted(3 * nodes).yaml);
   EXPECT_GE(gpus_of(more), gpus_of(job));
   EXPECT_LE(gpus_of(more), 3 * nodes * hardware.gpus);
   RecipeRequest fewer = GetParam().request();
