@@ -277,6 +277,22 @@ TEST(ForeignPlan, OnSeveralBoxesUsesTheNicsOfEach) {
   }
 }
 
+TEST(ForeignPlan, AnEngineOverTwoBoxesTakesAnIslandAndItsNicsOnEach) {
+  const LaunchPlan plan =
+      plan_on_boxes(2,
+                    "model: m\nengine: {kind: vllm, nodes: 2, gpus: 8, parallel: {tensor: 8}}\n"
+                    "prefill: {workers: 0}\n");
+  const PlanRow& row = plan.rows.back();
+  ASSERT_EQ(row.more.size(), 1U);
+  const std::vector<std::string> island = {"0", "1", "2", "3"};
+  EXPECT_EQ(row.gpus, island);
+  EXPECT_EQ(row.more[0].gpus, island);
+  const std::string nics = "UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1 ";
+  EXPECT_TRUE(has(row.command, nics)) << row.command;
+  EXPECT_TRUE(has(row.more[0].command, nics)) << row.more[0].command;
+  EXPECT_TRUE(has(plan.to_text(), "decode-0 on GPU 0,1,2,3 of node b: one NVLink island"));
+}
+
 TEST(ForeignPlan, SetsNothingIfTheKeySaysSoOrGpusAreNamedByHand) {
   for (const char* const engine :
        {"{kind: vllm, gpu: true, near: false}",
