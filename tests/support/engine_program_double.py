@@ -338,14 +338,16 @@ def sglang(argv):
     parser = argparse.ArgumentParser(prog="launch_server", allow_abbrev=False)
     for flag in ("--model-path", "--served-model-name", "--host", "--device"):
         parser.add_argument(flag)
-    for flag in ("--port", "--disaggregation-bootstrap-port"):
+    parser.add_argument("--disaggregation-ib-device")
+    for flag in ("--port", "--disaggregation-bootstrap-port", "--page-size"):
         parser.add_argument(flag, type=int)
     parser.add_argument("--disaggregation-mode", default="null", choices=["null", "prefill", "decode"])
     for flags in (("--tp-size", "--tp"), ("--dp-size", "--dp"), ("--ep-size", "--ep"), ("--nnodes",)):
         parser.add_argument(*flags, type=int, default=1)
     parser.add_argument("--node-rank", type=int, default=0)
     parser.add_argument("--dist-init-addr", default="127.0.0.1:0")
-    for flag in ("--enable-metrics", "--enable-dp-attention"):
+    parser.add_argument("--disaggregation-transfer-backend", default="mooncake", choices=["mooncake", "nixl", "ascend", "mori", "fake"])
+    for flag in ("--enable-metrics", "--enable-dp-attention", "--disaggregation-enable-kv-checksum", "--disaggregation-decode-enable-radix-cache"):
         parser.add_argument(flag, action="store_true")
     args = parser.parse_args(argv)
     args.headless = args.node_rank > 0  # A follower answers /health alone, and nobody asks it.
