@@ -425,7 +425,12 @@ void Job::on(const ProbeFailed& event, Turn& turn) {
     if (process.starvation.starved()) {
       continue;  // Slow, not sick: further probes follow.
     }
-    supervision_.kill(process, "no probe went through it (" + event.reason + ")", turn);
+    const bool serves = process.state == ProcessState::kReady;
+    supervision_.kill(
+        process,
+        std::string(serves ? "new engines go on failing with it (" : "no probe went through it (") +
+            event.reason + ")",
+        turn);
     settle(process);
   }
 }

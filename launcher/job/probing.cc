@@ -1,6 +1,7 @@
 #include "launcher/job/probing.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/check.h"
@@ -153,7 +154,8 @@ bool Probing::choose(Subject& subject, std::array<Subject*, kKinds>& members, bo
   return false;
 }
 
-// The least busy proved one, or else the one after the last that was tried.
+// The least busy proved one, those with which it has failed last; or else the one after the last
+// that was tried.
 Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::string& model,
                                       bool proved_only,
                                       const std::array<Subject*, kKinds>& members) {
@@ -161,10 +163,13 @@ Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::st
   const auto pairs = [&](const Subject& candidate) {
     return subject.kind != kRouter || kind != kDecode || has_prefill(candidate, proved_only);
   };
+  const auto rank = [&](const Subject& candidate) {
+    return std::pair(subject.failed_with.contains(candidate.incarnation), candidate.in_flight);
+  };
   Subject* best = nullptr;
   for (const auto& [incarnation, candidate] : candidates) {
     if (candidate->proved && fit(*candidate, members) && pairs(*candidate) &&
-        (best == nullptr || candidate->in_flight < best->in_flight)) {
+        (best == nullptr || rank(*candidate) < rank(*best))) {
       best = candidate;
     }
   }
@@ -279,7 +284,8 @@ std::vector<std::string> Probing::succeeded(const ProbeSucceeded& event, Instant
     return {};
   }
   std::vector<std::string> proved;
-  for (const Subject* const member : end(event.probe, ended)) {
+  for (Subject* const member : end(event.probe, ended)) {
+    member->given_up_with.clear();
     if (!member->proved) {
       proved.push_back(member->name);
     }
@@ -310,12 +316,33 @@ std::vector<std::string> Probing::fail(uint64_t probe, const InFlight& ended,
     member->failures += 1;
     if (!ended.somebody_left && ended.suspect == member->incarnation) {
       member->blamed_since = std::min(member->blamed_since, now);
+      for (const Subject* const partner : members) {
+        if (partner->proved && partner->kind != kRouter) {
+          member->failed_with.insert(partner->incarnation);
+        }
+      }
       if (now >= member->blamed_since + patience_) {
         given_up.push_back(member->name);
+        std::ranges::move(give_up(*member), std::back_inserter(given_up));
       }
     }
   }
   return given_up;
+}
+
+std::vector<std::string> Probing::give_up(const Subject& subject) {
+  std::vector<std::string> with_it;
+  for (const Incarnation incarnation : subject.failed_with) {
+    Subject* const partner = find(incarnation);
+    if (partner == nullptr || !partner->proved) {
+      continue;
+    }
+    partner->given_up_with.insert(subject.incarnation);
+    if (partner->given_up_with.size() >= kGivenUpWithMax) {
+      with_it.push_back(partner->name);
+    }
+  }
+  return with_it;
 }
 
 }  // namespace pdjob::launcher

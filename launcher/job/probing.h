@@ -4,7 +4,10 @@
 // an unproved worker. A router itself may accept clients before it is proved.
 //
 // Several probes run at a time. Partners are proved processes if there are any, so that a broken
-// process cannot block a good one. Otherwise the partners are tried in turn. A foreign router
+// process cannot block a good one; those with which a probe has failed come last. Otherwise the
+// partners are tried in turn. An engine may go on failing towards the successor of a dead one that
+// it remembers (vLLM issue 49238). So a partner that two processes in a row were given up with is
+// the one to blame the next time. A foreign router
 // cannot be told which workers to use. Its pairs are probed directly. The router is probed once it
 // knows a proved worker. Pure.
 #pragma once
@@ -28,6 +31,7 @@ class Probing {
   static constexpr uint32_t kWithOneMax = 4;     // With one process that is not proved itself.
   static constexpr uint32_t kDoublingsMax = 4;   // Of the time until the next try.
   static constexpr size_t kErrorBytesMax = 512;  // Of a failure, as kept.
+  static constexpr size_t kGivenUpWithMax = 2;   // With one partner; then it goes, too.
 
   // True if the router has confirmed that it knows the process.
   using Knows = std::function<bool(const std::string& router, const std::string& process)>;
@@ -73,6 +77,8 @@ class Probing {
     uint32_t failures = 0;
     Instant not_before{};
     Instant blamed_since = kNever;              // The first failure with proved ones.
+    std::set<Incarnation> failed_with;          // Proved ones.
+    std::set<Incarnation> given_up_with;        // Others, since a probe last passed through it.
     std::array<Incarnation, kKinds> partner{};  // Those tried last.
   };
   struct InFlight {
@@ -102,6 +108,8 @@ class Probing {
   std::vector<Subject*> end(uint64_t probe, const InFlight& ended);
   std::vector<std::string> fail(uint64_t probe, const InFlight& ended, const std::string& reason,
                                 Instant now);
+  // The partners that must go with it.
+  std::vector<std::string> give_up(const Subject& subject);
 
   const Duration retry_;
   const Duration patience_;

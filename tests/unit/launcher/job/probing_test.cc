@@ -178,6 +178,62 @@ TEST(Probing, AWorkerThatFailsWithProvedPartnersForLongIsGivenUp) {
   EXPECT_EQ(world.given_up, std::set<std::string>{"decode-0"});
 }
 
+// As engines do that remember the ports of a dead peer.
+TEST(Probing, AWorkerThatFailsWithOneProvedPartnerIsTriedWithTheOthers) {
+  World world;
+  join_pairs(world, 2);
+  world.answer([](const Probe&) { return true; });
+  world.leave("prefill-0");
+  world.join("prefill-0", net::Role::kPrefill);
+  for (int i = 0; i < 20 && !world.ready("prefill-0"); ++i) {
+    world.now += seconds(2);
+    world.answer([](const Probe& probe) {
+      return probe.prefill != "prefill-0" || probe.decode != "decode-0";
+    });
+  }
+  EXPECT_TRUE(world.ready("prefill-0"));
+  EXPECT_TRUE(world.given_up.empty());
+}
+
+TEST(Probing, APartnerThatTwoNewWorkersWereGivenUpWithGoesWithTheSecond) {
+  World world;
+  join_pairs(world, 1);
+  world.answer([](const Probe&) { return true; });
+  const auto poisoned = [](const Probe& probe) { return probe.decode != "decode-0"; };
+  const auto successor_fails = [&] {
+    world.leave("prefill-0");
+    world.join("prefill-0", net::Role::kPrefill);
+    world.given_up.clear();
+    for (int i = 0; i < 60 && world.given_up.empty(); ++i) {
+      world.now += seconds(2);
+      world.answer(poisoned);
+    }
+    return world.given_up;
+  };
+  EXPECT_EQ(successor_fails(), std::set<std::string>{"prefill-0"});
+  EXPECT_EQ(successor_fails(), (std::set<std::string>{"decode-0", "prefill-0"}));
+}
+
+TEST(Probing, APartnerThroughWhichAProbeHasPassedSinceIsNotToBlame) {
+  World world;
+  join_pairs(world, 1);
+  world.answer([](const Probe&) { return true; });
+  for (int round = 0; round < 3; ++round) {
+    world.leave("prefill-0");
+    world.join("prefill-0", net::Role::kPrefill);
+    world.given_up.clear();
+    for (int i = 0; i < 60 && world.given_up.empty(); ++i) {
+      world.now += seconds(2);
+      world.answer([](const Probe&) { return false; });
+    }
+    EXPECT_EQ(world.given_up, std::set<std::string>{"prefill-0"}) << round;
+    world.leave("prefill-0");
+    world.join("prefill-1", net::Role::kPrefill);
+    world.answer([](const Probe&) { return true; });
+    world.leave("prefill-1");
+  }
+}
+
 TEST(Probing, NobodyIsBlamedWhileItsPartnersAreNotProved) {
   World world;
   join_pairs(world, 1);
