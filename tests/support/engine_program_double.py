@@ -104,7 +104,7 @@ class Ranks:
             assert len(seen.split(",")) >= self.local, f"{self.local} ranks see only the GPUs {seen}"
 
     def start(self):
-        for rank in range(self.local):
+        for rank in range(self.local if self.local * self.nodes > 1 else 0):
             child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(1000)  # rank {self.node * self.local + rank} of the double"])
             threading.Thread(target=lambda child=child: (child.wait(), lost("a rank")), daemon=True).start()
         if self.nodes > 1:
