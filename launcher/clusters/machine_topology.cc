@@ -44,7 +44,7 @@ std::string_view trimmed(std::string_view text) {
 }
 
 // Of a text with lines "Name: value".
-std::string value_of(std::string_view text, std::string_view name) {
+std::string line_value(std::string_view text, std::string_view name) {
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
@@ -98,10 +98,10 @@ std::vector<Gpu> gpus_of(const std::string& root) {
   std::vector<Gpu> gpus;
   for (const std::string& address : names_in(folder)) {
     const std::string text = read_text(folder / address / "information");
-    const std::string minor = value_of(text, "Device Minor");
+    const std::string minor = line_value(text, "Device Minor");
     if (!minor.empty() && is_there(file + minor)) {
-      gpus.push_back({.uuid = value_of(text, "GPU UUID"),
-                      .model = value_of(text, "Model"),
+      gpus.push_back({.uuid = line_value(text, "GPU UUID"),
+                      .model = line_value(text, "Model"),
                       .pci = pci_device(devices / address)});
     }
   }
