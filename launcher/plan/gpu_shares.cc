@@ -62,12 +62,14 @@ Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, Launc
   for (const Node& node : nodes) {
     size_t workers = 0;
     size_t wanted = 0;
+    size_t largest = 0;
     for (const PlanRow& row : plan.rows) {
       const ModelConfig* const model = config.model_called(row.model);  // Null: a router.
       const bool here = model != nullptr && row.place().has_part_on(node.name);
       const uint32_t gpus = here ? gpus_wanted(config, *model, row.role) : 0;
       workers += gpus > 0 ? 1 : 0;
       wanted += gpus;
+      largest = std::max<size_t>(largest, gpus);
     }
     if (wanted <= node.gpus.size()) {
       continue;
@@ -81,6 +83,10 @@ Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, Launc
     if (node.gpus.empty()) {
       plan.warnings.push_back(shortage +
                               ": look at nvidia-smi, /dev/nvidia* and CUDA_VISIBLE_DEVICES");
+    } else if (largest > node.gpus.size()) {
+      plan.warnings.push_back(shortage +
+                              ": an engine with fewer GPUs than ranks does not start, so lower "
+                              "engine.parallel, or add machines in `clusters`");
     } else if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl &&
                !nccl_shares_gpus()) {
       return Error{ErrorCode::kUnavailable,

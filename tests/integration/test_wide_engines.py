@@ -106,7 +106,8 @@ def test_a_plan_names_what_is_short_before_anything_starts(folder):
     path = pathlib.Path(folder) / "job.yaml"
     path.write_text("name: x\nmodel: m\nengine: {kind: vllm, gpus: 16, parallel: {tensor: 16}}\nprefill: {workers: 0}\n")
     planned = subprocess.run([BIN, "plan", str(path)], env={**os.environ, **EIGHT_GPUS}, capture_output=True, text=True)
-    assert "warning: node local has 8 GPUs for 1 worker that wants 16" in planned.stdout + planned.stderr, planned
+    shortage = "warning: node local has 8 GPUs for 1 worker that wants 16: an engine with fewer GPUs than ranks does not start"
+    assert shortage in planned.stdout + planned.stderr, planned
 
 
 two_machines = pytest.mark.skipif(bool(netns.unavailable()), reason=netns.unavailable())
