@@ -83,6 +83,7 @@ Words words_of(const EngineRecipe& recipe, const EngineValues& values) {
                  {"nodes", std::to_string(shape.nodes)},
                  {"node_rank", std::to_string(values.part)},
                  {"head_host", values.head_host.empty() ? values.host : values.head_host},
+                 {"interface", values.interface},
                  {"nics", values.nics},
                  {"nic_ports", first_ports(values.nics)}};
   const std::vector<PortWord> ports = port_words(recipe, shape);

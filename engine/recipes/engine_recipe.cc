@@ -20,9 +20,10 @@ constexpr uint32_t kPortsOfRendezvous = 16;
 constexpr auto kNicWords = std::to_array<const char*>({"nics", "nic_ports"});
 
 WordNames known_words(const EngineRecipe& recipe) {
-  WordNames known = {"model",     "served_name",   "name",    "role",      "host",     "port",
-                     "engine_id", "lease_seconds", "threads", "device",    "tensor",   "pipeline",
-                     "data",      "gpus",          "nodes",   "node_rank", "head_host"};
+  WordNames known = {"model",     "served_name", "name",          "role",    "host",
+                     "port",      "engine_id",   "lease_seconds", "threads", "device",
+                     "tensor",    "pipeline",    "data",          "gpus",    "nodes",
+                     "node_rank", "head_host",   "interface"};
   for (const auto* const ports : {&recipe.ports, &recipe.rank_ports, &recipe.head_ports}) {
     known.insert(ports->begin(), ports->end());
   }

@@ -16,6 +16,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr const char* kEngineIdShown = "NEW-WITH-EACH-START";
+constexpr const char* kInterfaceShown = "THAT-OF-THE-HOST";
 
 const engine::EngineConfig& engine_of(const ModelConfig& model, net::Role role) {
   return role == net::Role::kPrefill ? model.prefill_engine : model.decode_engine;
@@ -51,6 +52,7 @@ engine::EngineCommand command_of(const EnginePart& part, Duration lease) {
   spec.nics = part.nics;
   const engine::ForeignConfig& config = part.engine.foreign;
   engine::EngineValues values = worker::engine_values(spec, part.engine, lease);
+  values.interface = kInterfaceShown;
   const std::vector<uint16_t> own = engine::ports_of_user(part.recipe, config, values);
   size_t next = engine::band_offset(config, part.ports_from);
   for (const engine::PortWord& word : engine::port_words(part.recipe, values.shape)) {

@@ -171,6 +171,8 @@ def test_one_engine_over_two_machines_answers_and_ends_as_one(kind):
         with wide_job(made, kind) as job, made.lan.inside("front"):
             assert answers(job)
             assert {machine: len(pids) for machine, pids in on_each_node(made).items()} == {"a": 2, "b": 2}
+            loopbacks = [pid for _, pid in ranks(made.folder) if variables(pid)["GLOO_SOCKET_IFNAME"] in ("", "lo")]
+            assert not loopbacks, "ranks meet where other machines reach them"
             there = json.loads(subprocess.run([BIN, "nodes", "--json", "--config", str(job.config)], capture_output=True, text=True, check=True).stdout)
             used = {node["name"]: node["processes"] for node in there["nodes"] if node["name"].startswith("lab/")}
             assert used == {"lab/a": ["decode-0"], "lab/b": ["decode-0"]}, used

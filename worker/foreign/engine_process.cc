@@ -12,7 +12,10 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/address_text.h"
@@ -89,6 +92,33 @@ engine::EngineRecipe recipe_here(const engine::ForeignConfig& config) {
     return std::getenv(variable.substr(0, variable.find('=')).c_str()) != nullptr;
   });
   return recipe;
+}
+
+// The network interface by which the parts of an engine reach each other: the one that whoever
+// started us named, or else that with the host's address. Empty: there is none.
+std::string interface_of(const std::string& host) {
+  if (const char* const named = std::getenv("NCCL_SOCKET_IFNAME")) {
+    return named;
+  }
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    return "";
+  }
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owned(list, freeifaddrs);
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    const int family = at->ifa_addr == nullptr ? AF_UNSPEC : at->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) {
+      continue;
+    }
+    std::array<char, NI_MAXHOST> text{};
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    const int failed =
+        getnameinfo(at->ifa_addr, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+    if (failed == 0 && host == text.data()) {
+      return at->ifa_name;
+    }
+  }
+  return "";
 }
 
 struct Pipe {
@@ -172,6 +202,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   Status prepare() {
     const engine::ForeignConfig& config = options_.engine.foreign;
     engine::EngineValues values = engine_values(options_.spec, options_.engine, options_.lease);
+    values.interface = interface_of(values.host);
     std::vector<PortWish> wishes;
     const std::vector<uint16_t> own = engine::ports_of_user(recipe_, config, values);
     for (const engine::PortWord& word : engine::port_words(recipe_, values.shape)) {

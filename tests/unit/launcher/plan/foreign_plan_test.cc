@@ -157,6 +157,7 @@ TEST(ForeignPlan, AnEngineOverTwoNodesRunsAHeadAndAFollowerThatKnowsTheHead) {
   EXPECT_TRUE(row.more[0].command.ends_with(common + "1" + head + " --headless"))
       << row.more[0].command;
   EXPECT_TRUE(has(row.more[0].command, "--host 10.0.0.b "));
+  EXPECT_TRUE(has(row.more[0].command, "VLLM_HOST_IP=10.0.0.b GLOO_SOCKET_IFNAME="));
   EXPECT_TRUE(has(plan.to_text(), " a,b "));
   EXPECT_TRUE(has(plan.to_text(), "decode-0 runs on node b: "));
   EXPECT_TRUE(has(plan.to_json(), R"("more_nodes":[{"node":"b","host":"10.0.0.b","gpu":"0,1")"));
