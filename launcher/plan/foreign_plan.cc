@@ -180,7 +180,8 @@ class ForeignPlanner {
 
   void end() {
     for (const auto& [band, wanted] : ports_wanted_) {
-      if (const size_t size = size_t{1} + band.second - band.first; wanted > size) {
+      const size_t size = engine::PortBand{band.first, band.second}.size();
+      if (wanted > size) {
         warn("engine.ports has " + std::to_string(size) + " ports, and the engines want " +
              std::to_string(wanted) + ": some will not start");
       }

@@ -65,7 +65,7 @@ Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, Launc
     size_t largest = 0;
     for (const PlanRow& row : plan.rows) {
       const ModelConfig* const model = config.model_called(row.model);  // Null: a router.
-      const bool here = model != nullptr && row.place().has_part_on(node.name);
+      const bool here = model != nullptr && row.runs_on(node.name);
       const uint32_t gpus = here ? gpus_wanted(config, *model, row.role) : 0;
       workers += gpus > 0 ? 1 : 0;
       wanted += gpus;

@@ -281,6 +281,10 @@ Place PlanRow::place() const {
   return place;
 }
 
+bool PlanRow::runs_on(const std::string& of_node) const {
+  return node == of_node || std::ranges::find(more, of_node, &PlanPart::node) != more.end();
+}
+
 const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row) {
   const auto found = std::ranges::find_if(plan.groups, [&](const PlanGroup& group) {
     return group.role == row.role && group.model == row.model;
@@ -325,8 +329,8 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
   }
   PDJOB_TRY_STATUS(place_groups(config.router, nodes, plan));
   std::ranges::copy_if(nodes, std::back_inserter(plan.nodes), [&](const Node& node) {
-    return std::ranges::any_of(
-        plan.rows, [&](const PlanRow& row) { return row.place().has_part_on(node.name); });
+    return std::ranges::any_of(plan.rows,
+                               [&](const PlanRow& row) { return row.runs_on(node.name); });
   });
   for (const ModelConfig& model : config.models) {
     plan.models.push_back(judge_invariance(model));

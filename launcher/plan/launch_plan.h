@@ -48,6 +48,7 @@ struct PlanRow {
   std::vector<PlanPart> more = {};
 
   Place place() const;
+  bool runs_on(const std::string& of_node) const;
 };
 
 // The workers of one role of one model.

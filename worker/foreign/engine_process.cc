@@ -85,21 +85,20 @@ std::vector<std::string> access_lines(const engine::EngineRecipe& recipe) {
   return lines;
 }
 
-// Whoever runs this machine may have chosen its NICs: a variable that is set here stays.
+// Whoever runs this machine may have chosen its NICs and interfaces: a variable that is set here
+// stays.
 engine::EngineRecipe recipe_here(const engine::ForeignConfig& config) {
   engine::EngineRecipe recipe = engine::recipe_of(config);
-  std::erase_if(recipe.near.environment, [](const std::string& variable) {
-    return std::getenv(variable.substr(0, variable.find('=')).c_str()) != nullptr;
-  });
+  for (engine::RecipePart* const part : {&recipe.near, &recipe.nodes}) {
+    std::erase_if(part->environment, [](const std::string& variable) {
+      return std::getenv(variable.substr(0, variable.find('=')).c_str()) != nullptr;
+    });
+  }
   return recipe;
 }
 
-// The network interface by which the parts of an engine reach each other: the one that whoever
-// started us named, or else that with the host's address. Empty: there is none.
+// The network interface with this address. Empty: there is none.
 std::string interface_of(const std::string& host) {
-  if (const char* const named = std::getenv("NCCL_SOCKET_IFNAME")) {
-    return named;
-  }
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
     return "";
