@@ -153,7 +153,7 @@ struct StartLeg {
   KvPart kv = KvPart::kNone;
   WorkerId peer;  // The prefill worker of a fetch.
   TransferId transfer;
-  bool resumes = false;  // Decode leg: the client has the beginning of the stream.
+  bool resumes = false;  // The client has the beginning of the stream.
 };
 struct CancelLeg {
   LegId leg;

@@ -105,7 +105,7 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   }
   policy_of(leg.as).note_sent(request.facts.prompt(), leg.worker);
   effect.leg = {request.id, request.attempt.number, stage};
-  effect.resumes = stage == Stage::kDecode && request.begun;
+  effect.resumes = request.begun;
   turn.effects.emplace_back(effect);
   if (policies_.kv && policies_.kv->asks(request.facts.blocks, leg.worker)) {
     turn.effects.emplace_back(LearnTokens{request.id, leg.worker, request.facts.blocks});

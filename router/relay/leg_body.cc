@@ -61,10 +61,11 @@ constexpr std::array<std::string_view, N + M + kRouterNames.size()> scanned_name
   return all;
 }
 
-constexpr auto kNames = scanned_names(
-    {"model", "max_tokens", "max_completion_tokens", "n_predict", "min_tokens", "n", "best_of",
-     "stream", "stream_options", "prompt", "messages", "user", "echo", "logprobs"},
-    kShaping);
+constexpr auto kNames =
+    scanned_names({"model", "max_tokens", "max_completion_tokens", "n_predict", "min_tokens", "n",
+                   "best_of", "stream", "stream_options", "prompt", "messages", "user", "echo",
+                   "logprobs", "return_token_ids"},
+                  kShaping);
 constexpr openai::JsonNames kScanned{kNames};
 
 constexpr auto kSglangNames =
@@ -432,11 +433,17 @@ std::string RequestBody::prefill_leg(const KvWords& kv) const {
   return object_->edited(edits);
 }
 
-std::string RequestBody::decode_leg(const KvWords& kv, std::string_view resume,
-                                    std::string_view weights) const {
+std::string RequestBody::decode_leg(const KvWords& kv, const More& more) const {
   const auto [params, host, port, room] = kv_edits(kv);
-  const openai::JsonEdit edits[] = {
-      {"pdjob_resume", resume}, {"pdjob_resume_weights", weights}, params, host, port, room};
+  std::vector<openai::JsonEdit> edits = {{"pdjob_resume", more.resume},
+                                         {"pdjob_resume_weights", more.weights},
+                                         params,
+                                         host,
+                                         port,
+                                         room};
+  if (more.token_ids) {
+    edits.push_back({"return_token_ids", "true"});
+  }
   return object_->edited(edits);
 }
 

@@ -76,11 +76,17 @@ class RequestBody {
 
   // The prefill leg's body: one token, not streamed, with the KV members.
   std::string prefill_leg(const KvWords& kv) const;
-  // The decode leg's body: the client's body with the KV members, pdjob_resume
-  // (StreamRecord::tokens_json) and pdjob_resume_weights (weights_json). It has no member whose
-  // value is empty here, even if the client wrote one.
-  std::string decode_leg(const KvWords& kv, std::string_view resume = {},
-                         std::string_view weights = {}) const;
+  // What a decode leg asks beyond the request: pdjob_resume, pdjob_resume_weights (of a
+  // PdjobStream), and token ids with each event.
+  struct More {
+    std::string_view resume = {};
+    std::string_view weights = {};
+    bool token_ids = false;
+  };
+  // The decode leg's body: the client's body with the KV members and these. It has no KV member,
+  // pdjob_resume or pdjob_resume_weights whose value is empty here, even if the client wrote one.
+  std::string decode_leg(const KvWords& kv, const More& more) const;
+  std::string decode_leg(const KvWords& kv) const { return decode_leg(kv, {}); }
 
  private:
   Result<Done, openai::ApiError> read_limits(const openai::JsonObject& object);

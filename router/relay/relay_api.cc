@@ -13,6 +13,8 @@
 #include "router/core/verdict.h"
 #include "router/relay/leg_head.h"
 #include "router/relay/request_facts.h"
+#include "router/streams/engine_stream.h"
+#include "router/streams/pdjob_stream.h"
 
 namespace pdjob::router {
 namespace {
@@ -23,9 +25,16 @@ constexpr size_t kLegsWithABody = 2;
 // Size of a leg's own header lines, without most values.
 constexpr size_t kLegLineBytes = 160;
 
-std::string leg_text(const LegId& leg) {
+std::string name_of_leg(const LegId& leg) {
   return std::string(leg.stage == Stage::kPrefill ? "prefill" : "decode") + " leg, attempt " +
          std::to_string(leg.attempt);
+}
+
+// True for a stream that a record of such a worker reads.
+bool is_stream_of(bool pdjob, const net::HttpReplyHead& head) {
+  const bool from_pdjob = !head.header(openai::header::kWorker).empty();
+  return head.status == 200 && head.framing == net::BodyFraming::kChunked && from_pdjob == pdjob &&
+         (pdjob || head.header("content-type").starts_with(openai::kEventStream));
 }
 
 std::string header_lines(const Admission::Headers& headers) {
@@ -106,7 +115,7 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
       {.own_key = own_key, .traced = exchange.trail.span != nullptr, .tenant = tenant.name});
   if (config_.continuations > 0 && body.stream() && body.resumable() &&
       exchange.sink->takes_chunks()) {
-    exchange.record = std::make_unique<StreamRecord>();
+    exchange.may_continue = true;
     exchange.header_lines.append(openai::header::kContinue)
         .append(": " + std::to_string(loop_.unix_seconds()) + "\r\n");
   }
@@ -220,11 +229,10 @@ void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
     leg.span->attributes.emplace_back("http.response.status_code", std::to_string(head.status));
   }
   head_ = &head;
-  // A foreign engine would begin the stream anew, or end it without a last chunk.
-  const bool can_resume = !leg.resumes || head.status >= 300 ||
-                          (head.status == 200 && head.framing == net::BodyFraming::kChunked &&
-                           !head.header(openai::header::kWorker).empty());
   const auto exchange = exchanges_.find(leg.id.request);
+  // Another kind of engine, or of reply, would begin the stream anew.
+  const bool can_resume = !leg.resumes || head.status >= 300 ||
+                          (is_stream_of(exchange->second.record->of_pdjob(), head));
   submit(LegAnswered{.leg = leg.id,
                      .status = can_resume ? head.status : 500,
                      .retry_after = !head.header("retry-after").empty(),
@@ -254,7 +262,9 @@ void RelayApi::relay_body(Leg& leg, net::CallId call, std::string_view raw) {
   if (!exchange.sink->write(raw)) {
     client_->pause(call);
   }
-  if (core_.retracts()) {
+  if (exchange.record && exchange.record->broken()) {
+    give_up(call);
+  } else if (core_.retracts()) {
     take_off(call);
   }
 }
@@ -269,6 +279,19 @@ void RelayApi::take_off(net::CallId call) {
   take_leg(call, "taken off for a pause");
   exchange.relayed = {};
   submit(LegTakenOff{id});
+}
+
+void RelayApi::give_up(net::CallId call) {
+  client_->cancel(call);
+  const Leg leg = take_leg(call, "the engine failed");
+  Exchange& exchange = exchanges_.at(leg.id.request);
+  exchange.relayed = {};
+  log::info(text_of(leg.id.request) + ": " + name_of_leg(leg.id) +
+            " failed: its engine said so, or wrote something else");
+  submit(LegFailed{.leg = leg.id,
+                   .error = {ErrorCode::kUnavailable, "its engine failed"},
+                   .resumable = exchange.record->resumable(),
+                   .reached = true});
 }
 
 void RelayApi::collect_body(Leg& leg, std::string_view raw) {
@@ -311,9 +334,16 @@ void RelayApi::on_end(net::CallId call) {
 
 void RelayApi::on_error(net::CallId call, const Error& error) {
   const Leg leg = take_leg(call, error.message);
-  log::info(text_of(leg.id.request) + ": " + leg_text(leg.id) + " failed: " + error.message);
-  const StreamRecord* record =
+  log::info(text_of(leg.id.request) + ": " + name_of_leg(leg.id) + " failed: " + error.message);
+  StreamRecord* record =
       leg.use == Use::kRelay ? exchanges_.at(leg.id.request).record.get() : nullptr;
+  if (record != nullptr) {
+    scratch_.clear();
+    record->finish(scratch_);
+    if (!scratch_.empty()) {
+      exchanges_.at(leg.id.request).sink->write(scratch_);
+    }
+  }
   if (record != nullptr && record->complete()) {
     submit(LegEnded{leg.id});
   } else {
@@ -363,16 +393,49 @@ KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
                                                    .request_id = exchange.request_id});
 }
 
-std::string RelayApi::leg_body(const StartLeg& effect, const Exchange& exchange,
-                               const KvWords& words) const {
-  if (effect.leg.stage == Stage::kPrefill && !exchange.dialect->one_body) {
-    return exchange.body.prefill_leg(words);
+RelayApi::LegText RelayApi::leg_text(const StartLeg& effect, const Exchange& exchange,
+                                     const KvWords& words) const {
+  const bool prefills = effect.leg.stage == Stage::kPrefill && !exchange.dialect->one_body;
+  if (exchange.method == "GET") {
+    return {.target = exchange.target, .body = {}};
   }
   if (!effect.resumes) {
-    return exchange.body.decode_leg(words);
+    const bool asks = exchange.record && !exchange.record->of_pdjob();
+    return {.target = exchange.target,
+            .body = prefills ? exchange.body.prefill_leg(words)
+                             : exchange.body.decode_leg(words, {.token_ids = asks})};
   }
-  return exchange.body.decode_leg(words, exchange.record->tokens_json(),
-                                  exchange.record->weights_json());
+  const Resumption next = exchange.record->resumption();
+  if (next.body.empty()) {
+    return {.target = exchange.target,
+            .body = prefills ? exchange.body.prefill_leg(words)
+                             : exchange.body.decode_leg(
+                                   words, {.resume = next.tokens, .weights = next.weights})};
+  }
+  const auto body = RequestBody::scan(next.body, form_of(next.target));
+  PDJOB_CHECK(body.has_value(), next.target);
+  return {.target = next.target,
+          .body = prefills ? body->prefill_leg(words) : body->decode_leg(words)};
+}
+
+void RelayApi::begin_record(const Worker& worker, Exchange& exchange) const {
+  exchange.record.reset();
+  exchange.obstacle = Obstacle::kOff;
+  if (!exchange.may_continue) {
+    return;
+  }
+  if (worker.is_pdjob()) {
+    exchange.record = std::make_unique<PdjobStream>();
+    return;
+  }
+  EngineRequest request =
+      EngineRequest::read(exchange.target, exchange.body.text(),
+                          {.sglang = worker.entry.protocol == net::Protocol::kSglang,
+                           .context_max = worker.entry.context_max});
+  exchange.obstacle = request.obstacle();
+  if (request.obstacle() == Obstacle::kNone || request.may_replay()) {
+    exchange.record = std::make_unique<EngineStream>(std::move(request));
+  }
 }
 
 std::string RelayApi::leg_lines(const StartLeg& effect, const Exchange& exchange,
@@ -396,21 +459,26 @@ std::string RelayApi::leg_lines(const StartLeg& effect, const Exchange& exchange
 
 void RelayApi::carry_out(const StartLeg& effect) {
   Exchange& exchange = exchanges_.at(effect.leg.request);
-  const net::WorkerEntry& worker = core_.workers().find(effect.worker)->entry;
+  const Worker& chosen = *core_.workers().find(effect.worker);
+  const net::WorkerEntry& worker = chosen.entry;
+  const bool decodes = effect.leg.stage == Stage::kDecode;
+  if (decodes && !effect.resumes) {
+    begin_record(chosen, exchange);
+  }
   std::unique_ptr<Span> span = watch_.begin_leg(exchange.trail, effect);
   const KvWords words = kv_words(effect, exchange);
   const std::string own_lines = leg_lines(effect, exchange, words, span.get());
-  const net::CallId call = client_->start(
-      {.to = {worker.host, worker.port},
-       .method = exchange.method,
-       .target = exchange.target,
-       .header_lines = exchange.header_lines,
-       .more_header_lines = own_lines,
-       .body = exchange.method == "GET" ? std::string() : leg_body(effect, exchange, words),
-       .connect_timeout = config_.connect_timeout,
-       .head_timeout = config_.request_timeout,
-       .idle_timeout = config_.request_timeout},
-      *this);
+  LegText text = leg_text(effect, exchange, words);
+  const net::CallId call = client_->start({.to = {worker.host, worker.port},
+                                           .method = exchange.method,
+                                           .target = text.target,
+                                           .header_lines = exchange.header_lines,
+                                           .more_header_lines = own_lines,
+                                           .body = std::move(text.body),
+                                           .connect_timeout = config_.connect_timeout,
+                                           .head_timeout = config_.request_timeout,
+                                           .idle_timeout = config_.request_timeout},
+                                          *this);
   const bool teaches = effect.kv == KvPart::kOffer && exchange.dialect->address_in != nullptr;
   legs_[call] =
       Leg{.id = effect.leg,
@@ -418,7 +486,7 @@ void RelayApi::carry_out(const StartLeg& effect) {
           .peer = effect.peer,
           .began = loop_.now(),
           .use = effect.kv == KvPart::kOfferUnnamed || teaches ? Use::kCollect : Use::kDrop,
-          .resumes = effect.resumes,
+          .resumes = decodes && effect.resumes,
           .span = std::move(span)};
   calls_[effect.leg] = call;
 }
@@ -465,8 +533,9 @@ void RelayApi::carry_out(const Relay& effect) {
   }
   exchange.begun = true;
   watch_.answered(exchange.trail, head_->status, head_->header(openai::header::kKvVisibleSeconds));
-  if (head_->status != 200 || head_->framing != net::BodyFraming::kChunked) {
+  if (exchange.record && !is_stream_of(exchange.record->of_pdjob(), *head_)) {
     exchange.record.reset();
+    exchange.obstacle = Obstacle::kNoTokens;
   }
   // No attempt follows, so the body can go. After an earlier attempt it stays: workers may have
   // been lost, and Blamed logs the body's digest.
@@ -570,8 +639,14 @@ void RelayApi::carry_out(const Refuse& effect) {
 }
 
 void RelayApi::carry_out(const Abort& effect) {
-  log::warn(text_of(effect.id) + " broke off after its first byte");
-  exchanges_.at(effect.id).sink->abort();
+  const Exchange& exchange = exchanges_.at(effect.id);
+  Obstacle obstacle = exchange.record ? exchange.record->obstacle() : exchange.obstacle;
+  obstacle = obstacle == Obstacle::kNone ? Obstacle::kOff : obstacle;
+  metrics().cut(obstacle);
+  log::warn(text_of(effect.id) +
+            " broke off after its first byte, and could not go on elsewhere (" +
+            std::string(to_string(obstacle)) + ")");
+  exchange.sink->abort();
   end(effect.id, Outcome::kAborted);
 }
 

@@ -21,12 +21,12 @@
 #include "openai/abort_request.h"
 #include "router/core/kv_words.h"
 #include "router/core/router.h"
-#include "router/core/stream_record.h"
 #include "router/relay/aborts.h"
 #include "router/relay/leg_body.h"
 #include "router/relay/reception.h"
 #include "router/relay/reply_sink.h"
 #include "router/relay/request_watch.h"
+#include "router/streams/stream_record.h"
 
 namespace pdjob::router {
 
@@ -107,7 +107,9 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
     std::string_view degraded;           // Why no KV was handed over; empty: it was.
     Admission::Tenant tenant = 0;
     uint64_t tokens_paid = 0;              // At its arrival.
+    bool may_continue = false;             // Its stream, at another worker.
     std::unique_ptr<StreamRecord> record;  // If another worker could continue it.
+    Obstacle obstacle = Obstacle::kOff;    // Without a record: why.
     net::CallId relayed;                   // The leg whose bytes the sink gets.
     bool clients_key = false;              // Legs carry the client's own Authorization.
     bool own_id = false;                   // The request id is of the router.
@@ -120,7 +122,7 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
     WorkerId peer;  // StartLeg::peer.
     Instant began{};
     Use use = Use::kDrop;
-    bool resumes = false;  // StartLeg::resumes.
+    bool resumes = false;  // A decode leg with StartLeg::resumes.
     bool failed = false;   // Its reply was bad; reported once its head has been handled.
     net::ChunkDecoder decoder;
     net::BodyFraming framing = net::BodyFraming::kNone;
@@ -159,12 +161,19 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
   std::string leg_lines(const StartLeg& effect, const Exchange& exchange, const KvWords& words,
                         const Span* span) const;
   KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;
-  std::string leg_body(const StartLeg& effect, const Exchange& exchange,
-                       const KvWords& words) const;
+  struct LegText {
+    std::string target;
+    std::string body;
+  };
+  LegText leg_text(const StartLeg& effect, const Exchange& exchange, const KvWords& words) const;
+  // For a stream of this worker that has not begun.
+  void begin_record(const Worker& worker, Exchange& exchange) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);
   void collect_body(Leg& leg, std::string_view raw);
   // Ends the leg of a stream that another worker will continue.
   void take_off(net::CallId call);
+  // The leg failed, though its connection lives.
+  void give_up(net::CallId call);
   // `error`: why it failed; empty: it did not.
   Leg take_leg(net::CallId call, std::string_view error = "");
   Sight look(RequestId id) const override;

@@ -133,6 +133,13 @@ RouterMetrics::RouterMetrics()
                                          "Requests by how they ended.",
                                          {{"outcome", to_string(static_cast<Outcome>(i))}}));
   }
+  for (uint8_t i = 0; i < kObstacles; ++i) {
+    cut_.push_back(
+        metrics_.counter("pdjob_router_streams_cut_total",
+                         "Streams that broke off and could not go on, by what was in "
+                         "the way.",
+                         {{"reason", std::string(to_string(static_cast<Obstacle>(i)))}}));
+  }
   for (const BypassReason reason :
        {BypassReason::kSharedCores, BypassReason::kShort, BypassReason::kWaits, BypassReason::kBusy,
         BypassReason::kPromptOnly}) {

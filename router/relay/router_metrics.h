@@ -10,6 +10,7 @@
 #include "net/tls/server_tls.h"
 #include "router/admission/admission.h"
 #include "router/core/router.h"
+#include "router/streams/stream_record.h"
 
 namespace pdjob::router {
 
@@ -49,6 +50,7 @@ class RouterMetrics {
   void degraded() { degraded_.add(); }
   void bypassed(BypassReason reason) { bypassed_[static_cast<size_t>(reason)].add(); }
   void continued() { continued_.add(); }
+  void cut(Obstacle obstacle) { cut_[static_cast<size_t>(obstacle)].add(); }
   void blamed(const std::string& tenant);  // Empty: no tenants.
   void pair_suspected() { pairs_suspected_.add(); }
   void cached(CacheResult result) { cached_[static_cast<size_t>(result)].add(); }
@@ -91,6 +93,7 @@ class RouterMetrics {
   Counter degraded_;
   std::vector<Counter> bypassed_;
   Counter continued_;
+  std::vector<Counter> cut_;
   Counter pairs_suspected_;
   Counter embedding_failures_;
   Counter kv_batches_;

@@ -1,4 +1,4 @@
-#include "router/core/stream_record.h"
+#include "router/streams/pdjob_stream.h"
 
 #include <algorithm>
 #include <charconv>
@@ -30,7 +30,7 @@ bool take_number(std::string_view& text, Number& number) {
 
 }  // namespace
 
-void StreamRecord::take(std::string_view raw, std::string& out) {
+void PdjobStream::take(std::string_view raw, std::string& out) {
   if (state_ == State::kPassing) {
     out.append(raw);
   }
@@ -53,7 +53,7 @@ void StreamRecord::take(std::string_view raw, std::string& out) {
   }
 }
 
-bool StreamRecord::take_chunk(std::string_view& bytes, std::string& out) {
+bool PdjobStream::take_chunk(std::string_view& bytes, std::string& out) {
   const size_t line = bytes.find(kLineEnd);
   if (state_ != State::kRecording || line == std::string_view::npos) {
     state_ = bytes.size() > kChunkBytesMax ? State::kPassing : state_;
@@ -82,7 +82,7 @@ bool StreamRecord::take_chunk(std::string_view& bytes, std::string& out) {
   return true;
 }
 
-bool StreamRecord::note(std::string_view extension) {
+bool PdjobStream::note(std::string_view extension) {
   constexpr std::string_view kName = ";t=";
   if (!extension.starts_with(kName)) {
     return false;
@@ -117,7 +117,7 @@ bool StreamRecord::note(std::string_view extension) {
   return true;
 }
 
-void StreamRecord::note_weights(size_t choice, size_t start, std::string_view version) {
+void PdjobStream::note_weights(size_t choice, size_t start, std::string_view version) {
   const bool is_hex = std::ranges::all_of(
       version, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
   if (version.empty() || version.size() > 2 * limits::kWeightVersionBytesMax || !is_hex) {
@@ -131,7 +131,7 @@ void StreamRecord::note_weights(size_t choice, size_t start, std::string_view ve
 }
 
 // Empty if the weights of some tokens are not known.
-std::string StreamRecord::weights_json() const {
+std::string PdjobStream::weights_json() const {
   std::string json = "[";
   for (size_t choice = 0; choice < weights_.size(); ++choice) {
     json.append(choice > 0 ? ",[" : "[");
@@ -151,7 +151,7 @@ std::string StreamRecord::weights_json() const {
   return json.size() > 1 ? json.append("]") : std::string();
 }
 
-std::string StreamRecord::tokens_json() const {
+std::string PdjobStream::tokens_json() const {
   std::string json = "[";
   for (const std::vector<Token>& tokens : choices_) {
     json.append(json.size() > 1 ? ",[" : "[");

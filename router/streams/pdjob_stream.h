@@ -1,5 +1,5 @@
-// StreamRecord: what another worker needs to continue a stream. On request (x-pdjob-continue), a
-// pdjob worker adds the tokens of each chunk as a chunk extension: "t=CHOICE.TOKEN.TOKEN", and
+// PdjobStream: the record of a pdjob worker's stream. On request (x-pdjob-continue), such a worker
+// adds the tokens of each chunk as a chunk extension: "t=CHOICE.TOKEN.TOKEN", and
 // "t=end" with the last one. ";w=HEX" follows with the version of the weights that made them, where
 // it is another one than before. The client gets whole chunks only, without extensions. So these
 // tokens always match what the client has, and the next worker's first chunk follows directly.
@@ -14,25 +14,27 @@
 #include <vector>
 
 #include "common/generation.h"
+#include "router/streams/stream_record.h"
 
 namespace pdjob::router {
 
-class StreamRecord {
+class PdjobStream final : public StreamRecord {
  public:
-  // `raw`: the next bytes of a chunked body. Appends to `out` what the client gets now.
-  void take(std::string_view raw, std::string& out);
+  bool of_pdjob() const override { return true; }
+  void take(std::string_view raw, std::string& out) override;
+  Obstacle obstacle() const override {
+    return state_ == State::kRecording && told_ ? Obstacle::kNone : Obstacle::kNoTokens;
+  }
+  bool complete() const override { return state_ == State::kComplete; }
+  Resumption resumption() const override {
+    return {.tokens = tokens_json(), .weights = weights_json()};
+  }
+  void change_worker() override { held_.clear(); }
 
-  // True if another worker could continue, once this one is gone.
-  bool resumable() const { return state_ == State::kRecording && told_; }
-  // True once the last event and the end of the framing are through. A loss of the worker then does
-  // not matter.
-  bool complete() const { return state_ == State::kComplete; }
   // The tokens of each choice so far, in the form of pdjob_resume: "[[1,2],[3]]".
   std::string tokens_json() const;
   // The weights that made them, in the form of pdjob_resume_weights; empty: they are not known.
   std::string weights_json() const;
-  // The next bytes are another worker's body. Requires: resumable().
-  void change_worker() { held_.clear(); }
 
  private:
   enum class State {

@@ -6,16 +6,16 @@
 #include <string_view>
 
 #include "common/check.h"
-#include "router/core/stream_record.h"
+#include "router/streams/pdjob_stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using pdjob::router::StreamRecord;
+  using pdjob::router::PdjobStream;
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  StreamRecord whole;
+  PdjobStream whole;
   std::string passed;
   whole.take(bytes, passed);
   const size_t split = size == 0 ? 0 : data[size / 2] % size;
-  StreamRecord pieces;
+  PdjobStream pieces;
   std::string passed_in_pieces;
   pieces.take(bytes.substr(0, split), passed_in_pieces);
   pieces.take(bytes.substr(split), passed_in_pieces);

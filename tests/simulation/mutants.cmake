@@ -107,7 +107,7 @@ mutant(roster_hides_loss machines launcher/agents/agent_roster.cc "    turn.effe
 mutant(merged_forgets_nodes machines launcher/clusters/merged_cluster.cc "    by_node_[joined->node.name] = &cluster;" "")
 mutant(router_forgets_load everyday router/core/router_legs.cc "table_.end(leg.worker, leg.tokens);" "")
 mutant(router_ignores_limit everyday router/core/router_choice.cc "!has_room || (alone" "(alone")
-mutant(router_repeats_tokens everyday router/core/router_legs.cc "effect.resumes = stage == Stage::kDecode && request.begun;" "effect.resumes = false;")
+mutant(router_repeats_tokens everyday router/core/router_legs.cc "effect.resumes = request.begun;" "effect.resumes = false;")
 mutant(router_blames_company everyday router/core/router_blame.cc "      blame_.excuse_company(id, request.losses);" "")
 mutant(rollout_applies_while_open rollout launcher/rollout/rollout_phases.cc "phase_ == Phase::kClosing && closed_ && quiet()" "phase_ == Phase::kClosing")
 mutant(rollout_forgets_routers rollout launcher/rollout/rollout.cc "return routers_applied() &&" "return true ||")

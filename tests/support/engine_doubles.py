@@ -91,8 +91,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(400, json.dumps({"error": {"message": repr(complaint), "type": "BadRequestError", "param": None, "code": 400}}))
             return
         if body.get("stream"):
-            events = "".join(f"data: {event}\n\n" for event in (json.dumps(reply), "[DONE]"))
-            self.reply(200, events, "text/event-stream")
+            double.stream(self, body, reply)
         else:
             self.reply(200, json.dumps(reply))
 
@@ -185,6 +184,9 @@ class EngineDouble:
     def text(self, http, text):
         return {"id": "cmpl-" + http.headers["X-Request-Id"], "choices": [{"index": 0, "text": text, "finish_reason": "length"}],
                 "kv_transfer_params": None}
+
+    def stream(self, http, _, reply):
+        http.reply(200, "".join(f"data: {event}\n\n" for event in (json.dumps(reply), "[DONE]")), "text/event-stream")
 
 
 def check_prefill(body):

@@ -11,6 +11,7 @@ requests run without progress), DOUBLE_DEAF_FILE (while it exists, GETs take 6 s
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -23,6 +24,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from engine_doubles import EngineDouble, Fleet, Refused, check_prefill  # noqa: E402
+from stream_double import StreamWriter, ids_of, text_of  # noqa: E402
 
 BLOCK_TOKENS = 128
 START_SECONDS = float(os.environ.get("DOUBLE_START_SECONDS", "0.3"))
@@ -175,11 +177,12 @@ class ProgramDouble(EngineDouble):
     def generate(self, http, body):
         assert not self.key or http.headers["Authorization"] == f"Bearer {self.key}", "the key is missing"
         assert body["model"] == self.model, f"the model {body['model']} does not exist"
-        prompt = body["prompt"] if "prompt" in body else json.dumps(body["messages"])
         with self.lock:
             self.in_flight += 1
         stepped = False
         try:
+            prompt = self.prompt_of(body)
+            prompt = text_of(prompt) if isinstance(prompt, list) else prompt
             while file_is_there("DOUBLE_HANG_FILE"):
                 time.sleep(0.05)
             if self.asked == 0:
@@ -197,6 +200,20 @@ class ProgramDouble(EngineDouble):
                 self.in_flight -= 1
                 self.running -= stepped
 
+    def prompt_of(self, body):
+        """Returns a text, or token ids."""
+        return body["prompt"] if "prompt" in body else json.dumps(body["messages"])
+
+    def stream(self, http, body, _):
+        prompt = self.prompt_of(body)
+        ids = ids_of(prompt) if isinstance(prompt, str) else prompt
+        with contextlib.suppress(OSError):
+            StreamWriter(http, body, ids, self.model, TOKEN_SECONDS, self.count_token).write()
+
+    def count_token(self):
+        with self.lock:
+            self.counts["generation"] += 1
+
     def take_in(self, prompt, external):
         with self.lock:
             self.counts["prompt"] += len(prompt.split())
@@ -206,11 +223,10 @@ class ProgramDouble(EngineDouble):
 
     def complete(self, http, body, prompt):
         tokens = body.get("max_tokens", 16)
-        for _ in range(tokens):
+        for _ in range(0 if body.get("stream") else tokens):
             if TOKEN_SECONDS:
                 time.sleep(TOKEN_SECONDS)
-            with self.lock:
-                self.counts["generation"] += 1
+            self.count_token()
         text = " ".join(f"{word[::-1]}" for word in prompt.split()[:tokens])
         return {**self.text(http, text), "object": "text_completion", "model": self.model}
 
@@ -283,6 +299,9 @@ class SglangDouble(ProgramDouble):
         return (f'sglang:num_running_reqs{{tp_rank="0"}} {self.running}\nsglang:num_queue_reqs{{tp_rank="0"}} 0\n'
                 f'sglang:num_used_tokens{{tp_rank="0"}} 10\nsglang:max_total_num_tokens{{tp_rank="0"}} 1000\n'
                 f'sglang:prompt_tokens_total{{tp_rank="0"}} {prompt}\nsglang:generation_tokens_total{{tp_rank="0"}} {self.counts["generation"]}\n')
+
+    def prompt_of(self, body):
+        return body["input_ids"] if body.get("input_ids") else super().prompt_of(body)
 
     def answer(self, http, body, prompt, params):
         assert params is None, "that is vLLM's"

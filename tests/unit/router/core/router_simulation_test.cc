@@ -90,7 +90,7 @@ class World {
     ASSERT_TRUE(!relayed_.contains(effect.leg.request) || broken_.contains(effect.leg.request))
         << "a retry of what has begun and did not break off";
     ASSERT_EQ(effect.resumes,
-              effect.leg.stage == Stage::kDecode && relayed_.contains(effect.leg.request));
+              relayed_.contains(effect.leg.request));
     ASSERT_TRUE(legs_.try_emplace(effect.leg, false).second);
   }
   void on(const CancelLeg& effect) { ASSERT_EQ(legs_.erase(effect.leg), 1U); }

@@ -268,7 +268,7 @@ TEST(SglangBody, LegsNameTheKvAndOnlyTheRouterDoes) {
       body.prefill_leg({.kv_transfer_params = "{}"}),
       R"({"input_ids":[1],"stream":false,"sampling_params":{"max_new_tokens":9},"kv_transfer_params":{},"pdjob_resume":[[1]]})");
   EXPECT_EQ(
-      body.decode_leg({.kv_transfer_params = "{}"}, "[[4]]"),
+      body.decode_leg({.kv_transfer_params = "{}"}, {.resume = "[[4]]"}),
       R"({"input_ids":[1],"stream":true,"sampling_params":{"max_new_tokens":9},"kv_transfer_params":{},"pdjob_resume":[[4]]})");
 }
 

@@ -1,0 +1,256 @@
+#include "router/streams/engine_event.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <span>
+#include <vector>
+
+#include "openai/json/json_edit.h"
+#include "openai/json/json_number.h"
+
+namespace pdjob::router {
+namespace {
+
+constexpr std::string_view kSpaces = " \t";
+constexpr std::string_view kIdLists[] = {"\"prompt_token_ids\":", "\"token_ids\":"};
+
+size_t skip_spaces(std::string_view text, size_t at) {
+  return std::min(text.find_first_not_of(kSpaces, at), text.size());
+}
+
+// Raw.
+std::string_view value_of(const std::vector<openai::JsonMember>& members, std::string_view name) {
+  for (const openai::JsonMember& member : members) {
+    if (member.name == name) {
+      return member.value;
+    }
+  }
+  return {};
+}
+
+std::string_view or_null(std::string_view value) { return value.empty() ? "null" : value; }
+
+// A usage of the new worker, whose prompt has tokens of the old one.
+std::optional<std::string> shifted_usage(std::string_view usage, uint64_t tokens) {
+  const std::string text(usage);
+  const auto members = openai::json_members(text);
+  if (!members) {
+    return std::nullopt;
+  }
+  const auto prompt = openai::json_integer(value_of(*members, "prompt_tokens"));
+  const auto output = openai::json_integer(value_of(*members, "completion_tokens"));
+  if (!prompt || !output || *prompt < static_cast<int64_t>(tokens)) {
+    return std::nullopt;
+  }
+  const std::string prompt_text = std::to_string(*prompt - static_cast<int64_t>(tokens));
+  const std::string output_text = std::to_string(*output + static_cast<int64_t>(tokens));
+  const openai::JsonEdit edits[] = {{"prompt_tokens", prompt_text},
+                                    {"completion_tokens", output_text}};
+  auto edited = openai::edit_json_object(text, edits);
+  return edited ? std::optional(std::move(*edited)) : std::nullopt;
+}
+
+// Adds to each number of the list "text_offset".
+std::string with_text_shifted(std::string_view event, uint64_t characters) {
+  std::string out(event);
+  const std::string_view list = value_in(event, "\"text_offset\":");
+  const auto numbers = numbers_in(list);
+  if (characters == 0 || !numbers) {
+    return out;
+  }
+  std::string shifted = "[";
+  std::string_view rest = *numbers;
+  while (!rest.empty()) {
+    uint64_t number = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    if (error != std::errc()) {
+      return out;  // Negative: the engine does not know it.
+    }
+    shifted.append(shifted.size() > 1 ? "," : "").append(std::to_string(number + characters));
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    rest.remove_prefix(std::min(rest.find_first_not_of(", "), rest.size()));
+  }
+  shifted.push_back(']');
+  return out.replace(static_cast<size_t>(list.data() - event.data()), list.size(), shifted);
+}
+
+// The choice of a chat's event, made of that of a completion's.
+std::optional<std::string> chat_choice(const std::string& choice) {
+  const auto members = openai::json_members(choice);
+  if (!members) {
+    return std::nullopt;
+  }
+  const std::string_view text = value_of(*members, "text");
+  if (!text.starts_with('"')) {
+    return std::nullopt;
+  }
+  const std::string_view finish = or_null(value_of(*members, "finish_reason"));
+  std::string out = R"({"index":0,"delta":{"content":)";
+  out.append(text).append(R"(},"logprobs":null,"finish_reason":)").append(finish);
+  if (finish != "null") {
+    out.append(R"(,"stop_reason":)").append(or_null(value_of(*members, "stop_reason")));
+  }
+  return out.append(R"(,"token_ids":)")
+      .append(or_null(value_of(*members, "token_ids")))
+      .append("}");
+}
+
+std::optional<std::string> chat_choices(std::string_view choices) {
+  std::string out = "[";
+  for (const std::string& choice : openai::json_array_items(choices)) {
+    const auto made = chat_choice(choice);
+    if (!made) {
+      return std::nullopt;
+    }
+    out.append(out.size() > 1 ? "," : "").append(*made);
+  }
+  return out.append("]");
+}
+
+void append_head(std::string& out, const StreamFacts& how) {
+  out.append(R"({"id":)").append(how.id).append(R"(,"object":)");
+}
+
+}  // namespace
+
+std::string_view value_in(std::string_view event, std::string_view key) {
+  const size_t found = event.find(key);
+  if (found == std::string_view::npos) {
+    return {};
+  }
+  const size_t begin = skip_spaces(event, found + key.size());
+  if (begin >= event.size()) {
+    return {};
+  }
+  switch (event[begin]) {
+    case '[': {
+      const size_t end = event.find(']', begin);
+      return end == std::string_view::npos ? std::string_view()
+                                           : event.substr(begin, end + 1 - begin);
+    }
+    case '"':
+      return event.substr(begin, openai::end_of_json_string(event, begin) - begin);
+    case '{':
+      return {};
+    default:
+      return event.substr(begin,
+                          std::min(event.find_first_of(",}] \t", begin), event.size()) - begin);
+  }
+}
+
+std::optional<std::string_view> numbers_in(std::string_view list) {
+  if (list.size() < 2 || list.front() != '[' || list.back() != ']') {
+    return std::nullopt;
+  }
+  const std::string_view inside = list.substr(1, list.size() - 2);
+  const bool only_numbers = inside.find_first_not_of("0123456789, ") == std::string_view::npos;
+  return only_numbers ? std::optional(inside) : std::nullopt;
+}
+
+uint64_t count_numbers(std::string_view numbers) {
+  const bool any = numbers.find_first_not_of(kSpaces) != std::string_view::npos;
+  return any ? static_cast<uint64_t>(std::ranges::count(numbers, ',')) + 1 : 0;
+}
+
+void append_without(Ids ids, std::string_view event, std::string& out) {
+  while (true) {
+    size_t first = std::string_view::npos;
+    size_t behind = 0;
+    for (const std::string_view key :
+         std::span(kIdLists).first(ids == Ids::kOfPrompt ? 1 : std::size(kIdLists))) {
+      const size_t found = event.find(key);
+      if (found < first) {
+        first = found;
+        behind = skip_spaces(event, found + key.size());
+      }
+    }
+    if (first == std::string_view::npos) {
+      out.append(event);
+      return;
+    }
+    out.append(event.substr(0, behind));
+    event.remove_prefix(behind);
+    if (event.starts_with('[')) {
+      const size_t end = event.find(']');
+      out.append("null");
+      event.remove_prefix(end == std::string_view::npos ? event.size() : end + 1);
+    }
+  }
+}
+
+std::optional<uint64_t> text_offset_behind(std::string_view event) {
+  const auto offsets = numbers_in(value_in(event, "\"text_offset\":"));
+  const size_t tokens = event.find("\"tokens\":");
+  if (!offsets || offsets->empty() || tokens == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const size_t last_number = offsets->find_last_of(", ");
+  const std::string_view number =
+      last_number == std::string_view::npos ? *offsets : offsets->substr(last_number + 1);
+  std::string last;
+  for (size_t at = event.find('[', tokens) + 1; at < event.size();) {
+    at = event.find_first_not_of(", ", at);
+    if (at == std::string_view::npos || event[at] != '"') {
+      break;
+    }
+    const size_t end = openai::end_of_json_string(event, at);
+    last = openai::json_string(event.substr(at, end - at)).value_or("");
+    at = end;
+  }
+  const auto characters = std::ranges::count_if(
+      last, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+  return static_cast<uint64_t>(openai::json_integer(number).value_or(0)) +
+         static_cast<uint64_t>(characters);
+}
+
+std::optional<std::string> continued_event(std::string_view event, const StreamFacts& how) {
+  std::string text;
+  append_without(Ids::kOfPrompt, with_text_shifted(event, how.text_before), text);
+  const auto members = openai::json_members(text);
+  if (!members) {
+    return std::nullopt;
+  }
+  const std::string_view usage = value_of(*members, "usage");
+  std::optional<std::string> own_usage;
+  if (usage.starts_with('{')) {
+    own_usage = shifted_usage(usage, how.tokens_before);
+    if (!own_usage) {
+      return std::nullopt;
+    }
+  }
+  if (how.as_chat) {
+    const auto choices = chat_choices(value_of(*members, "choices"));
+    if (!choices) {
+      return std::nullopt;
+    }
+    std::string out;
+    append_head(out, how);
+    out.append(R"("chat.completion.chunk","created":)").append(how.created);
+    out.append(R"(,"model":)").append(how.model).append(R"(,"choices":)").append(*choices);
+    if (own_usage) {
+      out.append(R"(,"usage":)").append(*own_usage);
+    }
+    return out.append("}");
+  }
+  std::vector<openai::JsonEdit> edits = {{"id", how.id}, {"created", how.created}};
+  if (own_usage) {
+    edits.push_back({"usage", *own_usage});
+  }
+  auto edited = openai::edit_json_object(text, edits);
+  return edited ? std::optional(std::move(*edited)) : std::nullopt;
+}
+
+std::string usage_event(const StreamFacts& how, bool of_chat, uint64_t prompt_tokens,
+                        uint64_t output_tokens) {
+  std::string out;
+  append_head(out, how);
+  out.append(of_chat ? R"("chat.completion.chunk")" : R"("text_completion")");
+  out.append(R"(,"created":)").append(how.created).append(R"(,"model":)").append(how.model);
+  out.append(R"(,"choices":[],"usage":{"prompt_tokens":)").append(std::to_string(prompt_tokens));
+  out.append(R"(,"completion_tokens":)").append(std::to_string(output_tokens));
+  out.append(R"(,"total_tokens":)").append(std::to_string(prompt_tokens + output_tokens));
+  return out.append("}}");
+}
+
+}  // namespace pdjob::router

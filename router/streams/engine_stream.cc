@@ -1,0 +1,322 @@
+#include "router/streams/engine_stream.h"
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "common/limits.h"
+#include "openai/json/json_edit.h"
+
+namespace pdjob::router {
+namespace {
+
+// Larger than any event.
+constexpr size_t kEventBytesMax = limits::kHttpSendQueueBytesMax / 4;
+constexpr size_t kTokenBytesMax = size_t{16} << 20;
+// No character has so many tokens: these tokens make no text at all.
+constexpr uint32_t kHeldEventsMax = 32;
+constexpr std::string_view kData = "data:";
+constexpr std::string_view kEventEnd = "\n\n";
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
+
+// A string that is not empty.
+bool says(std::string_view data, std::string_view key) {
+  const std::string_view value = value_in(data, key);
+  return value.size() > 2 && value.front() == '"';
+}
+
+// The engine has failed, or cannot serve the request any more.
+bool tells_failure(std::string_view data) {
+  return data.starts_with("{\"error\"") || data.starts_with("{\"object\":\"error\"");
+}
+
+bool blames_request(std::string_view data) {
+  const std::string_view code = value_in(data, "\"code\":");
+  return code.size() == 3 && code.front() == '4';
+}
+
+std::string raw_or(std::string_view value, std::string_view otherwise) {
+  return std::string(value.empty() ? otherwise : value);
+}
+
+}  // namespace
+
+void EngineStream::take(std::string_view raw, std::string& out) {
+  if (state_ == State::kComplete || state_ == State::kBroken) {
+    return;
+  }
+  decoder_.decode(raw, text_);
+  size_t at = 0;
+  while (state_ == State::kRecording) {
+    const size_t end = text_.find(kEventEnd, at);
+    if (end == std::string::npos) {
+      break;
+    }
+    take_event(std::string_view(text_).substr(at, end - at));
+    at = end + kEventEnd.size();
+  }
+  text_.erase(0, at);
+  if (state_ == State::kRecording && text_.size() > kEventBytesMax) {
+    passes_text_ = true;
+    state_ = State::kPassing;
+    release();
+  }
+  if (state_ == State::kPassing) {
+    payload_.append(text_);
+    text_.clear();
+  }
+  if (decoder_.done() || decoder_.failed()) {
+    end_of_events();
+  }
+  frame(out);
+}
+
+// The body has ended, in whichever way.
+void EngineStream::end_of_events() {
+  if (state_ == State::kRecording) {
+    state_ = finished_ && decoder_.done() ? State::kComplete : State::kBroken;
+  } else if (state_ == State::kPassing) {
+    state_ = decoder_.done() ? State::kComplete : State::kBroken;
+  }
+}
+
+void EngineStream::frame(std::string& out) {
+  if (!payload_.empty()) {
+    std::array<char, 16> digits{};
+    const auto end =
+        std::to_chars(digits.data(), digits.data() + digits.size(), payload_.size(), 16).ptr;
+    out.append(digits.data(), end).append("\r\n").append(payload_).append("\r\n");
+    payload_.clear();
+  }
+  if (state_ == State::kComplete) {
+    out.append(kLastChunk);
+  }
+}
+
+void EngineStream::take_event(std::string_view event) {
+  if (!event.starts_with(kData)) {
+    payload_.append(event).append(kEventEnd);  // A comment, which keeps the connection alive.
+    return;
+  }
+  event.remove_prefix(kData.size());
+  event.remove_prefix(event.starts_with(' ') ? 1 : 0);
+  if (event == "[DONE]") {
+    if (!finished_) {
+      state_ = State::kBroken;
+      return;
+    }
+    release();
+    payload_.append("data: [DONE]\n\n");
+    state_ = State::kComplete;
+    return;
+  }
+  if (tells_failure(event)) {
+    if (blames_request(event) || !resumable()) {
+      release();
+      payload_.append("data: ").append(event).append(kEventEnd);
+      state_ = State::kPassing;
+    } else {
+      state_ = State::kBroken;
+    }
+    return;
+  }
+  take_data(event);
+}
+
+void EngineStream::take_data(std::string_view data) {
+  const bool of_choice = data.find("\"choices\":[]") == std::string_view::npos &&
+                         data.find("\"choices\": []") == std::string_view::npos;
+  const auto numbers = numbers_in(value_in(data, "\"token_ids\":"));
+  const bool has_tokens = numbers && count_numbers(*numbers) > 0;
+  const bool has_end = says(data, "\"finish_reason\":");
+  const bool has_content = says(data, "\"text\":") || says(data, "\"content\":");
+  if (mode_ == Mode::kFirst && first_.empty()) {
+    first_.assign(data);
+  }
+  if (prompt_.empty()) {
+    prompt_ = numbers_in(value_in(data, "\"prompt_token_ids\":")).value_or("");
+  }
+  if (mode_ != Mode::kFirst && of_choice && !has_tokens && !has_end && !has_content) {
+    return;  // The client has had the one that begins a stream.
+  }
+  note_delta(data);
+  passes_text_ = passes_text_ || (has_content && !has_tokens && !has_end);
+  if (passes_text_ && mode_ == Mode::kFirst) {
+    state_ = State::kPassing;
+    release();
+    payload_.append("data: ").append(data).append(kEventEnd);
+    return;
+  }
+  if (mode_ == Mode::kReplay) {
+    if (has_tokens) {
+      repeat(*numbers, has_end);
+    }
+    return;
+  }
+  std::string edited;
+  if (mode_ != Mode::kFirst) {
+    auto of_stream = continued_event(data, continued());
+    if (!of_stream) {
+      state_ = State::kBroken;
+      return;
+    }
+    edited = std::move(*of_stream);
+    data = edited;
+  }
+  if (request_.wants_logprobs() && data.find("\"text_offset\":") != std::string_view::npos) {
+    logprobs_.assign(data);
+  }
+  if (has_tokens) {
+    held_tokens_.append(held_tokens_.empty() ? "" : ",").append(*numbers);
+  }
+  emit(data, numbers.has_value() || data.find("\"prompt_token_ids\":[") != std::string_view::npos);
+  const bool holds = of_choice && has_tokens && !has_content && !has_end && !reasons_ && !calls_ &&
+                     request_.obstacle() == Obstacle::kNone && ++held_events_ < kHeldEventsMax;
+  has_usage_ = has_usage_ || !of_choice;
+  finished_ = finished_ || has_end;
+  if (!holds) {
+    release();
+  }
+}
+
+// Which part of an answer the stream is at.
+void EngineStream::note_delta(std::string_view data) {
+  if (!request_.is_chat()) {
+    return;
+  }
+  if (says(data, "\"reasoning_content\":") || says(data, "\"reasoning\":")) {
+    reasons_ = true;
+  } else if (says(data, "\"content\":")) {
+    reasons_ = false;
+  }
+  calls_ = calls_ || data.find("\"tool_calls\":[{") != std::string_view::npos;
+}
+
+// Compares what the worker repeats with what the client has.
+void EngineStream::repeat(std::string_view numbers, bool has_end) {
+  repeated_.append(repeated_.empty() ? "" : ",").append(numbers);
+  if (repeated_ == tokens_) {
+    mode_ = Mode::kRepeated;
+    differs_ = has_end;
+  } else {
+    const bool is_part = tokens_.size() > repeated_.size() && tokens_.starts_with(repeated_) &&
+                         tokens_[repeated_.size()] == ',';
+    differs_ = !is_part || has_end;
+  }
+  if (differs_) {
+    state_ = State::kBroken;
+  }
+}
+
+void EngineStream::emit(std::string_view data, bool has_ids) {
+  held_.append("data: ");
+  if (has_ids && !request_.wants_tokens()) {
+    append_without(Ids::kAll, data, held_);
+  } else {
+    held_.append(data);
+  }
+  held_.append(kEventEnd);
+}
+
+void EngineStream::release() {
+  payload_.append(held_);
+  if (!held_tokens_.empty()) {
+    count_ += count_numbers(held_tokens_);
+    tokens_.append(tokens_.empty() ? "" : ",").append(held_tokens_);
+  }
+  held_.clear();
+  held_tokens_.clear();
+  held_events_ = 0;
+  if (tokens_.size() > kTokenBytesMax) {
+    state_ = State::kPassing;
+  }
+}
+
+Obstacle EngineStream::tokens_obstacle() const {
+  if (calls_) {
+    return Obstacle::kTools;
+  }
+  if (reasons_) {
+    return Obstacle::kReasoning;
+  }
+  if (prompt_.empty()) {
+    return Obstacle::kNoTokens;
+  }
+  return request_.obstacle();
+}
+
+Obstacle EngineStream::obstacle() const {
+  if (differs_) {
+    return Obstacle::kDiffers;
+  }
+  if (passes_text_ || state_ == State::kPassing || state_ == State::kComplete) {
+    return Obstacle::kNoTokens;
+  }
+  if (anew()) {
+    return Obstacle::kNone;
+  }
+  const Obstacle obstacle = tokens_obstacle();
+  if (obstacle == Obstacle::kNone || request_.may_replay()) {
+    return Obstacle::kNone;
+  }
+  return obstacle;
+}
+
+Resumption EngineStream::resumption() const {
+  if (!anew() && by_tokens()) {
+    const auto next = request_.by_tokens({.prompt = prompt_,
+                                          .prompt_count = count_numbers(prompt_),
+                                          .output = tokens_,
+                                          .output_count = count_});
+    if (next) {
+      return *next;
+    }
+  }
+  return request_.by_replay();
+}
+
+void EngineStream::change_worker() {
+  held_.clear();
+  held_tokens_.clear();
+  held_events_ = 0;
+  text_.clear();
+  repeated_.clear();
+  decoder_ = {};
+  state_ = State::kRecording;
+  if (anew()) {
+    mode_ = first_.empty() ? Mode::kFirst : Mode::kRepeated;
+    tokens_before_ = 0;
+  } else if (by_tokens()) {
+    mode_ = Mode::kByTokens;
+    tokens_before_ = count_;
+  } else {
+    mode_ = Mode::kReplay;
+    tokens_before_ = 0;
+  }
+  text_before_ = mode_ == Mode::kByTokens ? text_offset_behind(logprobs_).value_or(0) : 0;
+}
+
+StreamFacts EngineStream::continued() const {
+  return {.id = raw_or(value_in(first_, "\"id\":"), "\"\""),
+          .created = raw_or(value_in(first_, "\"created\":"), "0"),
+          .model = raw_or(value_in(first_, "\"model\":"), "\"\""),
+          .as_chat = mode_ == Mode::kByTokens && request_.is_converted(),
+          .tokens_before = tokens_before_,
+          .text_before = text_before_};
+}
+
+void EngineStream::finish(std::string& out) {
+  if (!finished_ || state_ == State::kComplete) {
+    return;
+  }
+  if (request_.wants_usage() && !has_usage_ && !prompt_.empty()) {
+    payload_.append("data: ")
+        .append(usage_event(continued(), request_.is_chat(), count_numbers(prompt_), count_))
+        .append(kEventEnd);
+  }
+  payload_.append("data: [DONE]\n\n");
+  state_ = State::kComplete;
+  frame(out);
+}
+
+}  // namespace pdjob::router
