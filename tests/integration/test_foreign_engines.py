@@ -20,7 +20,7 @@ LONG = "Tell me a story: " + " ".join(str(number) for number in range(300))
 EXTERNAL = "vllm:prompt_tokens_by_source_total"
 
 
-def yaml(folder, kind="vllm", prefill=1, decode=1, env=(), engine="", launcher="", router="", extra=""):
+def yaml(folder, kind="vllm", prefill=1, decode=1, env=(), engine="", launcher="", router="", restart="backoff_min: 100ms", extra=""):
     token = f"PDJOB_TEST_FOLDER={folder}"
     variables = ", ".join(f'"{variable}"' for variable in (token, *env))
     return f"""\
@@ -31,7 +31,7 @@ prefill: {{workers: {prefill}}}
 decode: {{workers: {decode}}}
 kvtransfer: {{lease: 1s}}
 router: {{listen: "127.0.0.1:0", {router}}}
-launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, restart: {{backoff_min: 100ms}}, {launcher}}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, restart: {{{restart}}}, {launcher}}}
 {extra}"""
 
 
@@ -348,8 +348,7 @@ def test_a_drain_finishes_what_runs(folder):
     ("DOUBLE_FAULT=traceback", r"RuntimeError: Engine core initialization failed"),
 ])
 def test_a_failed_start_shows_its_likely_cause(folder, fault, cause):
-    job = Job(yaml(folder, prefill=0, env=[fault], launcher="restart: {backoff_min: 100ms, attempts: 1}").replace(
-        "restart: {backoff_min: 100ms}, ", ""), folder)
+    job = Job(yaml(folder, prefill=0, env=[fault], restart="backoff_min: 100ms, attempts: 1"), folder)
     assert job.child.wait(60) == 1
     text = job.log_tail()
     assert re.search(cause, text), text
@@ -358,14 +357,13 @@ def test_a_failed_start_shows_its_likely_cause(folder, fault, cause):
 
 
 def test_an_unknown_flag_is_named(folder):
-    job = Job(yaml(folder, prefill=0, engine="args: [--max-modle-len]", launcher="restart: {backoff_min: 100ms, attempts: 1}").replace(
-        "restart: {backoff_min: 100ms}, ", ""), folder)
+    job = Job(yaml(folder, prefill=0, engine="args: [--max-modle-len]", restart="backoff_min: 100ms, attempts: 1"), folder)
     assert job.child.wait(60) == 1
     assert "Likely cause: it does not know a flag: vllm serve: error: unrecognized arguments: --max-modle-len" in job.log_tail()
 
 
 def test_a_missing_program_says_how_to_install_it(folder):
-    text = yaml(folder, prefill=0, launcher="restart: {attempts: 1}").replace("restart: {backoff_min: 100ms}, ", "")
+    text = yaml(folder, prefill=0, restart="attempts: 1")
     job = Job(text.replace(str(DOUBLE), "/nowhere/vllm"), folder)
     assert job.child.wait(60) == 1
     assert "/nowhere/vllm is no program: No such file or directory: pip install vllm nixl, or name it in engine.program" in job.log_tail()

@@ -12,27 +12,29 @@ import pytest
 from conftest import eventually, metric
 from test_foreign_engines import engine_pid, folder, foreign_job  # noqa: F401
 
-SLOW = ["DOUBLE_STEP_SECONDS=0.02"]
+SLOW = ["DOUBLE_STEP_SECONDS=0.01"]
+FAST = "backoff_min: 50ms, backoff_max: 50ms"
 TOOLS = [{"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}]
 CHAT = {"messages": [{"role": "user", "content": "Tell me of a mill."}]}
-GREEDY = {"max_tokens": 60, "temperature": 0, "ignore_eos": True, "stream_options": {"include_usage": True}}
+GREEDY = {"max_tokens": 48, "temperature": 0, "ignore_eos": True, "stream_options": {"include_usage": True}}
 # Each of these goes on, and nobody can see where.
 GOES_ON = {
     "completion": {"prompt": "Once", **GREEDY},
-    "token_ids": {"prompt": "Once", "return_token_ids": True, "min_tokens": 50, **GREEDY},
+    "token_ids": {"prompt": "Once", "return_token_ids": True, "min_tokens": 40, **GREEDY},
     "logprobs": {"prompt": "Once", "logprobs": 1, **GREEDY},
-    "drawn": {"prompt": "Once", "max_tokens": 60, "ignore_eos": True, "user": "somebody"},
+    "drawn": {"prompt": "Once", "max_tokens": 48, "ignore_eos": True, "user": "somebody"},
     "chat": {**CHAT, **GREEDY},
     "seeded": {"prompt": "Once", **GREEDY, "temperature": 0.7, "seed": 5},
-    "stop_string": {"prompt": "Once", **GREEDY, "max_tokens": 200, "stop": ["qx", "é"]},
+    "stop_string": {"prompt": "Once", **GREEDY, "stop": ["no such text"]},
+    "stopped": {"prompt": "Once", **GREEDY},
     "tools": {**CHAT, **GREEDY, "tools": TOOLS},
 }
 # In no other way than by chance would these have the same tokens again.
 BREAKS_OFF = {
-    "choices": {"prompt": ["Once", "Twice"], "max_tokens": 60, "ignore_eos": True},
-    "structure": {"prompt": "Once", "max_tokens": 60, "ignore_eos": True, "structured_outputs": {"regex": ".*"}},
-    "sampling": {"prompt": "Once", "max_tokens": 60, "ignore_eos": True, "presence_penalty": 0.5},
-    "member": {"prompt": "Once", "max_tokens": 60, "ignore_eos": True, "made_up": 1},
+    "choices": {"prompt": "Once", "max_tokens": 48, "ignore_eos": True, "n": 2},
+    "structure": {"prompt": "Once", "max_tokens": 48, "ignore_eos": True, "structured_outputs": {"regex": ".*"}},
+    "sampling": {"prompt": "Once", "max_tokens": 48, "ignore_eos": True, "presence_penalty": 0.5},
+    "member": {"prompt": "Once", "max_tokens": 48, "ignore_eos": True, "made_up": 1},
 }
 
 
@@ -77,19 +79,24 @@ def settled(job):
 
 @pytest.fixture(scope="module", params=["vllm", "sglang"])
 def job(request, tmp_path_factory):
-    with foreign_job(str(tmp_path_factory.mktemp("streams")), kind=request.param, decode=2, env=SLOW) as job:
+    with foreign_job(str(tmp_path_factory.mktemp("streams")), kind=request.param, decode=2, env=SLOW, restart=FAST) as job:
         yield job
 
 
 @pytest.mark.parametrize("kind", GOES_ON)
 def test_a_stream_goes_on_as_if_nothing_had_been(job, kind):
-    undisturbed = stream(job, GOES_ON[kind])
-    assert stream(job, GOES_ON[kind]) == undisturbed
+    request = GOES_ON[kind]
+    if kind == "stopped":
+        text = "".join(choice["text"] for event in stream(job, request)[:-1] for choice in event["choices"])
+        request = {**request, "stop": [text[30:36]]}
+    undisturbed = stream(job, request)
+    assert stream(job, request) == undisturbed
     continued = metric(job.url, "pdjob_router_continuations_total")
-    for when in random.Random(kind).sample(range(2, len(undisturbed) - 4), 2):
+    when = random.Random(kind).randrange(2, len(undisturbed) - 4)
+    for when in (when, when // 2 + 1):
         eventually(lambda: settled(job), 30, "all ready")
         at_event, killed = killer(job, when)
-        assert stream(job, GOES_ON[kind], at_event) == undisturbed, f"killed after {when} events"
+        assert stream(job, request, at_event) == undisturbed, f"killed after {when} events"
         assert killed
     assert metric(job.url, "pdjob_router_continuations_total") == continued + 2
 
@@ -106,7 +113,7 @@ def test_a_stream_that_could_go_wrong_breaks_off_and_says_why(job, kind):
 
 
 def test_reasoning_goes_on_by_repeating_it(folder):  # noqa: F811
-    with foreign_job(folder, decode=2, env=[*SLOW, "DOUBLE_REASONS=20"]) as job:
+    with foreign_job(folder, decode=2, env=[*SLOW, "DOUBLE_REASONS=20"], restart=FAST) as job:
         request = {**CHAT, **GREEDY}
         undisturbed = stream(job, request)
         assert undisturbed[3]["choices"][0]["delta"]["reasoning_content"]
