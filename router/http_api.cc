@@ -172,6 +172,9 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::Loop& loop,
                                  [opened = api.get(), then = std::move(on_drained)] {
                                    opened->async_ ? opened->async_->when_idle(then) : then();
                                  });
+  if (config.audit.share > 0) {
+    api->audit_ = std::make_unique<AuditApi>(loop, *api->relay_, config.audit);
+  }
   if (config.cache.bytes_max > 0) {
     api->cache_ = std::make_unique<CacheApi>(loop, *api->relay_, config,
                                              make_client(config.cache.similarity.ca_file));
@@ -345,7 +348,10 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
     return refuse(id, body.error());
   }
   const RequestId request_id = relay_->next_id();
-  auto sink = clients_->open(id, request_id);
+  std::unique_ptr<ReplySink> sink = clients_->open(id, request_id);
+  if (audit_ && generates) {
+    sink = audit_->watch(request, *body, std::move(sink));
+  }
   if (cache_ && generates && form == BodyForm::kOpenai) {
     cache_->route(request_id, request, *std::move(body), std::move(sink));
   } else {

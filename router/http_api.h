@@ -18,6 +18,7 @@
 #include "net/loop/loop.h"
 #include "net/outbound/outbound_client.h"
 #include "router/async/async_api.h"
+#include "router/audit/audit_api.h"
 #include "router/batches/batch_relay.h"
 #include "router/cache/cache_api.h"
 #include "router/control/control_api.h"
@@ -85,8 +86,9 @@ class HttpApi final : public net::HttpHandler {
   std::optional<ClientSinks> clients_;  // Empty until the server is open.
   std::unique_ptr<RelayApi> relay_;
   std::unique_ptr<MembersWatch> members_;
-  std::unique_ptr<CacheApi> cache_;      // If the config has one.
-  std::unique_ptr<AsyncApi> async_;      // The same.
+  std::unique_ptr<AuditApi> audit_;  // If the config has one; so are the next two.
+  std::unique_ptr<CacheApi> cache_;
+  std::unique_ptr<AsyncApi> async_;
   std::unique_ptr<BatchRelay> batches_;  // If the job has a Batch API.
   std::optional<OrderDesk> desk_;        // Of a rollout job; so are the next two.
   std::optional<ControlApi> control_;

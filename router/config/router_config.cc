@@ -270,6 +270,7 @@ void read(ConfigReader& in, RouterConfig& config) {
   read_origins(in, config);
   read_memory(in, config);
   read(in, config.tenants);
+  read(in, config.audit);
   read(in, config.cache);
   read(in, config.kv_events);
   if (config.kv_events.port > 0 && config.prefill_policy != PolicyKind::kPrefixAware &&

@@ -12,6 +12,7 @@
 #include "net/http/http_client.h"
 #include "net/tls/server_tls.h"
 #include "router/config/async_config.h"
+#include "router/config/audit_config.h"
 #include "router/config/cache_config.h"
 #include "router/config/kv_events_config.h"
 #include "router/config/tenant_config.h"
@@ -138,6 +139,7 @@ struct RouterConfig {
   std::string probe_key;      // Not a key of the file: only the launcher's probes show it.
   bool hears_losses = false;  // Not a key: a launcher reports why workers were lost.
   std::vector<std::string> allowed_origins;  // CORS; "*": any. Empty: off.
+  AuditConfig audit;
   CacheConfig cache;
   KvEventsConfig kv_events;
   AsyncConfig async;

@@ -237,6 +237,11 @@ void Router::on(const KvTold& event, Turn& /*turn*/) {
   }
 }
 
+void Router::on(const PairAccused& event, Turn& turn) {
+  suspicions_.note(event.prefill, event.decode, turn.now);
+  turn.effects.emplace_back(PairSuspected{event.prefill, event.decode});
+}
+
 void Router::on(const KvToldAnew& event, Turn& /*turn*/) {
   if (policies_.kv && table_.find(event.worker) != nullptr) {
     policies_.kv->begin(event.worker, event.complete);

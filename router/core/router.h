@@ -195,6 +195,7 @@ class Router {
   void on(const NobodyThere& event, Turn& turn);
   void on(const KvTold& event, Turn& turn);
   void on(const KvToldAnew& event, Turn& turn);
+  void on(const PairAccused& event, Turn& turn);
   void on(const TokensLearnt& event, Turn& turn);
   void on(const AdmissionSet& event, Turn& turn);
   void on(const LegTakenOff& event, Turn& turn);

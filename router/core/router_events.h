@@ -114,6 +114,10 @@ struct KvToldAnew {  // Earlier events are no longer valid.
   WorkerId worker;
   bool complete = false;  // Later events describe the whole cache.
 };
+struct PairAccused {  // Answers of the two were wrong where the KV was handed over.
+  WorkerId prefill;
+  WorkerId decode;
+};
 struct TokensLearnt {  // LearnTokens has ended.
   std::string model;
   std::string tenant;
@@ -133,10 +137,10 @@ struct ConfigChanged {  // Only take_live_keys() of it counts.
 };
 struct DrainRequested {};  // No new requests; Drained follows when the last one has ended.
 
-using RouterEvent =
-    std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft, WorkersChanged,
-                 LoadChanged, WorkerProbed, NobodyThere, KvTold, KvToldAnew, TokensLearnt,
-                 AdmissionSet, LegTakenOff, ConfigChanged, DrainRequested, TimePassed>;
+using RouterEvent = std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft,
+                                 WorkersChanged, LoadChanged, WorkerProbed, NobodyThere, KvTold,
+                                 KvToldAnew, PairAccused, TokensLearnt, AdmissionSet, LegTakenOff,
+                                 ConfigChanged, DrainRequested, TimePassed>;
 
 // --- effects
 // The words of a leg's body about the prompt's KV.

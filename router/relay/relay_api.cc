@@ -12,7 +12,6 @@
 #include "openai/openai_reply.h"
 #include "router/core/verdict.h"
 #include "router/relay/leg_head.h"
-#include "router/relay/request_facts.h"
 #include "router/streams/engine_stream.h"
 #include "router/streams/pdjob_stream.h"
 
@@ -81,7 +80,7 @@ void RelayApi::route(RequestId id, net::HttpRequest& request, RequestBody body, 
                       !reception_.is_probe(request, reception_.config_of(tenant)),
          .tenant = tenant,
          .tokens_paid = tokens},
-        request, std::move(body), generates);
+        request, std::move(body), {.generates = generates});
 }
 
 void RelayApi::route_admitted(RequestId id, Admission::Tenant tenant,
@@ -90,11 +89,18 @@ void RelayApi::route_admitted(RequestId id, Admission::Tenant tenant,
   reception_.admission().enter(tenant);
   // It pays no tokens: they were charged long ago, when it was submitted.
   begin(id, {.sink = std::move(sink), .tenant = tenant}, request, std::move(body),
-        /*generates=*/true);
+        {.generates = true});
+}
+
+void RelayApi::route_alone(RequestId id, Admission::Tenant tenant, const net::HttpRequest& request,
+                           RequestBody body, std::unique_ptr<ReplySink> sink) {
+  reception_.admission().enter(tenant);
+  begin(id, {.sink = std::move(sink), .tenant = tenant}, request, std::move(body),
+        {.generates = true, .alone = true});
 }
 
 void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& request,
-                     RequestBody body, bool generates) {
+                     RequestBody body, RequestKind kind) {
   const auto [row, is_new] = exchanges_.emplace(id, std::move(admitted));
   PDJOB_CHECK(is_new, id);
   Exchange& exchange = row->second;
@@ -106,7 +112,7 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   exchange.trail = watch_.begin(request);
   const TenantConfig& tenant = reception_.config_of(exchange.tenant);
   const bool probes = reception_.is_probe(request, tenant);
-  exchange.trail.timed = generates && !probes;
+  exchange.trail.timed = kind.generates && !kind.alone && !probes;
   exchange.trail.moments.stream = body.stream();
   const bool own_key = config_.own_keys || !reception_.admission().open_to_all();
   exchange.clients_key = !own_key && !request.header("authorization").empty();
@@ -119,9 +125,9 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
     exchange.header_lines.append(openai::header::kContinue)
         .append(": " + std::to_string(loop_.unix_seconds()) + "\r\n");
   }
-  RequestFacts facts = request_facts(
-      request, body, {.tenant = exchange.tenant, .generates = generates, .probes = probes}, config_,
-      reception_, core_);
+  kind.tenant = exchange.tenant;
+  kind.probes = probes;
+  RequestFacts facts = request_facts(request, body, kind, config_, reception_, core_);
   if (exchange.trail.span) {
     exchange.trail.span->attributes.emplace_back("gen_ai.request.model", body.model());
     exchange.trail.span->attributes.emplace_back("pdjob.request_id", exchange.request_id);

@@ -25,6 +25,7 @@
 #include "router/relay/leg_body.h"
 #include "router/relay/reception.h"
 #include "router/relay/reply_sink.h"
+#include "router/relay/request_facts.h"
 #include "router/relay/request_watch.h"
 #include "router/streams/stream_record.h"
 
@@ -52,6 +53,9 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
   // Takes over the request and answers it. `generates` is false for requests without KV.
   void route(RequestId id, net::HttpRequest& request, RequestBody body, bool generates,
              std::unique_ptr<ReplySink> sink);
+  // Takes over a request that generates and that no client waits for: no KV is handed over.
+  void route_alone(RequestId id, Admission::Tenant tenant, const net::HttpRequest& request,
+                   RequestBody body, std::unique_ptr<ReplySink> sink);
   // Takes over a request that generates and was admitted before.
   void route_admitted(RequestId id, Admission::Tenant tenant, const net::HttpRequest& request,
                       RequestBody body, std::unique_ptr<ReplySink> sink);
@@ -157,7 +161,7 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
 
   // Requires: the sink, the tenant and the paid tokens of the exchange are set.
   void begin(RequestId id, Exchange admitted, const net::HttpRequest& request, RequestBody body,
-             bool generates);
+             RequestKind kind);
   std::string leg_lines(const StartLeg& effect, const Exchange& exchange, const KvWords& words,
                         const Span* span) const;
   KvWords kv_words(const StartLeg& effect, Exchange& exchange) const;

@@ -68,7 +68,7 @@ RequestFacts request_facts(const net::HttpRequest& request, const RequestBody& b
     return may_pin ? std::string(request.header(header)) : std::string();
   };
   return {.model = body.model(),
-          .hands_over = kind.generates && !body.scores_prompt() && !body.embeds() &&
+          .hands_over = kind.generates && !kind.alone && !body.scores_prompt() && !body.embeds() &&
                         (!body.several_prompts() || prefills_several_prompts(core)),
           .prompt_only = body.prompt_only(),
           .prompt_tokens = body.prompt_tokens(),
@@ -78,7 +78,7 @@ RequestFacts request_facts(const net::HttpRequest& request, const RequestBody& b
           .tenant = kind.tenant,
           .weight = tenant.weight,
           // Rows of batches come behind everybody who waits.
-          .priority = reception.is_row(request) ? 0 : tenant.priority + 1,
+          .priority = reception.is_row(request) || kind.alone ? 0 : tenant.priority + 1,
           .timeout = timeout_of(request),
           .pin_prefill = pin(openai::header::kPinPrefill),
           .pin_decode = pin(openai::header::kPinDecode),

@@ -13,6 +13,7 @@ struct RequestKind {
   Admission::Tenant tenant = 0;
   bool generates = false;  // False: it has no KV.
   bool probes = false;     // The launcher's.
+  bool alone = false;      // One worker computes all of it, after everybody else's requests.
 };
 
 RequestFacts request_facts(const net::HttpRequest& request, const RequestBody& body,

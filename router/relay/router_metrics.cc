@@ -64,6 +64,22 @@ const char* to_string(CallbackOutcome outcome) {
   return "unknown";
 }
 
+const char* to_string(AuditResult result) {
+  switch (result) {
+    case AuditResult::kEqual:
+      return "equal";
+    case AuditResult::kTie:
+      return "tie";
+    case AuditResult::kDiffers:
+      return "differs";
+    case AuditResult::kFailed:
+      return "failed";
+    case AuditResult::kDropped:
+      return "dropped";
+  }
+  return "failed";
+}
+
 RouterMetrics::RouterMetrics()
     : out_of_retries_(metrics_.counter("pdjob_router_out_of_retries_total",
                                        "Bad answers passed on because retry_budget was spent.")),
@@ -132,6 +148,12 @@ RouterMetrics::RouterMetrics()
     outcomes_.push_back(metrics_.counter("pdjob_router_requests_total",
                                          "Requests by how they ended.",
                                          {{"outcome", to_string(static_cast<Outcome>(i))}}));
+  }
+  for (size_t i = 0; i < kAuditResults; ++i) {
+    audits_.push_back(metrics_.counter("pdjob_router_audits_total",
+                                       "Answers that were computed again without a hand-over, by "
+                                       "what that showed.",
+                                       {{"result", to_string(static_cast<AuditResult>(i))}}));
   }
   for (uint8_t i = 0; i < kObstacles; ++i) {
     cut_.push_back(
@@ -240,6 +262,18 @@ void RouterMetrics::picked(const std::string& worker, Stage stage) {
         metrics_.counter("pdjob_router_picks_total", "Legs sent to each worker.",
                          {{"worker", worker}, {"stage", role}});
     row = picks_.emplace(std::pair(worker, stage), counter).first;
+  }
+  row->second.add();
+}
+
+void RouterMetrics::mismatched(const std::string& prefill, const std::string& decode) {
+  auto row = mismatches_.find({prefill, decode});
+  if (row == mismatches_.end()) {
+    const Counter counter = metrics_.counter(
+        "pdjob_router_audit_mismatches_total",
+        "Answers that came out otherwise without the hand-over, by the pair that made them.",
+        {{"prefill", prefill}, {"decode", decode}});
+    row = mismatches_.emplace(std::pair(prefill, decode), counter).first;
   }
   row->second.add();
 }

@@ -30,6 +30,10 @@ const char* to_string(Tokenized result);
 enum class CallbackOutcome { kDelivered, kRetried, kFailed, kForgotten, kRefused };
 const char* to_string(CallbackOutcome outcome);
 
+// What a second computation of an answer showed.
+enum class AuditResult { kEqual, kTie, kDiffers, kFailed, kDropped };
+const char* to_string(AuditResult result);
+
 class RouterMetrics {
  public:
   RouterMetrics();
@@ -66,6 +70,8 @@ class RouterMetrics {
   void tls(const net::HandshakeCounts& counts, int64_t not_after);
   void certificate_looked(net::ServerTls::Look look);
   void embedding_failed() { embedding_failures_.add(); }
+  void audited(AuditResult result) { audits_[static_cast<size_t>(result)].add(); }
+  void mismatched(const std::string& prefill, const std::string& decode);
   void picked(const std::string& worker, Stage stage);
 
   // Returns Prometheus' text, with the current gauges.
@@ -80,6 +86,7 @@ class RouterMetrics {
   static constexpr size_t kCacheResults = 4;
   static constexpr size_t kTokenizedResults = 3;
   static constexpr size_t kCallbackOutcomes = 5;
+  static constexpr size_t kAuditResults = 5;
 
   Metrics metrics_;
   std::vector<Counter> outcomes_;
@@ -88,6 +95,7 @@ class RouterMetrics {
   std::vector<Counter> cached_;
   std::vector<Counter> tokenized_;
   std::vector<Counter> callbacks_;
+  std::vector<Counter> audits_;
   Counter out_of_retries_;
   Counter hedged_;
   Counter degraded_;
@@ -122,8 +130,9 @@ class RouterMetrics {
   net::HandshakeCounts handshakes_counted_;
   std::vector<Counter> certificates_;
   Gauge certificate_expires_;
-  std::vector<Gauge> workers_;             // By Health.
-  std::map<std::string, Counter> blamed_;  // By tenant.
+  std::vector<Gauge> workers_;                                         // By Health.
+  std::map<std::string, Counter> blamed_;                              // By tenant.
+  std::map<std::pair<std::string, std::string>, Counter> mismatches_;  // By pair.
   std::map<std::pair<std::string, Stage>, Counter>
       picks_;  // Restarted workers keep their names, so there are few.
 };

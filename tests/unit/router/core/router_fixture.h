@@ -50,7 +50,8 @@ struct RouterTest : testing::Test {
       static constexpr const char* kKv[] = {"", " offer", " offer?", " fetch", " fetch?"};
       starts.push_back(*start);
       return word(start->leg) + "@" + router().workers().find(start->worker)->entry.name +
-             kKv[static_cast<int>(start->kv)] + (start->resumes && start->leg.stage == Stage::kDecode ? " resume" : "");
+             kKv[static_cast<int>(start->kv)] +
+             (start->resumes && start->leg.stage == Stage::kDecode ? " resume" : "");
     }
     if (const auto* cancel = std::get_if<CancelLeg>(&effect)) {
       return "cancel " + word(cancel->leg);

@@ -89,8 +89,7 @@ class World {
     ASSERT_LE(effect.leg.attempt, 2 * config_.attempts * (config_.continuations + 1));
     ASSERT_TRUE(!relayed_.contains(effect.leg.request) || broken_.contains(effect.leg.request))
         << "a retry of what has begun and did not break off";
-    ASSERT_EQ(effect.resumes,
-              relayed_.contains(effect.leg.request));
+    ASSERT_EQ(effect.resumes, relayed_.contains(effect.leg.request));
     ASSERT_TRUE(legs_.try_emplace(effect.leg, false).second);
   }
   void on(const CancelLeg& effect) { ASSERT_EQ(legs_.erase(effect.leg), 1U); }

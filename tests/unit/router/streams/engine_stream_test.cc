@@ -27,10 +27,10 @@ std::string completion(std::string_view text, std::string_view ids, std::string_
   const std::string prompt_ids = prompt.empty() ? "null" : "[" + std::string(prompt) + "]";
   const std::string tokens = ids.empty() ? "null" : "[" + std::string(ids) + "]";
   return event(R"({"id":")" + std::string(id) + R"(","object":"text_completion","created":)" +
-              (id == "cmpl-a" ? "7" : "8") + R"(,"model":"m","choices":[{"index":0,"text":")" +
-              std::string(text) + R"(","logprobs":null,"finish_reason":)" + finish +
-              R"(,"stop_reason":null,"prompt_token_ids":)" + prompt_ids + R"(,"token_ids":)" +
-              tokens + "}]}");
+               (id == "cmpl-a" ? "7" : "8") + R"(,"model":"m","choices":[{"index":0,"text":")" +
+               std::string(text) + R"(","logprobs":null,"finish_reason":)" + finish +
+               R"(,"stop_reason":null,"prompt_token_ids":)" + prompt_ids + R"(,"token_ids":)" +
+               tokens + "}]}");
 }
 
 std::string chat(std::string_view delta, std::string_view ids, std::string_view end = "",
@@ -40,9 +40,9 @@ std::string chat(std::string_view delta, std::string_view ids, std::string_view 
   const std::string top =
       prompt.empty() ? "" : R"(,"prompt_token_ids":[)" + std::string(prompt) + "]";
   return event(R"({"id":")" + std::string(id) + R"(","object":"chat.completion.chunk","created":)" +
-              (id == "chatcmpl-a" ? "7" : "8") + R"(,"model":"m","choices":[{"index":0,"delta":{)" +
-              std::string(delta) + R"(},"logprobs":null,"finish_reason":)" + finish + tokens +
-              "}]" + top + "}");
+               (id == "chatcmpl-a" ? "7" : "8") +
+               R"(,"model":"m","choices":[{"index":0,"delta":{)" + std::string(delta) +
+               R"(},"logprobs":null,"finish_reason":)" + finish + tokens + "}]" + top + "}");
 }
 
 // A stream, with the payload that the client has.
@@ -142,15 +142,15 @@ TEST(EngineStream, BeginsAnewWhileTheClientHasNoToken) {
   const std::string role = chat(R"("role":"assistant","content":"")", "");
   EXPECT_EQ(stream.take(chat(R"("role":"assistant","content":"")", "", "", "chatcmpl-a", "1")),
             event(R"({"id":"chatcmpl-a","object":"chat.completion.chunk","created":7,"model":"m",)"
-                 R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},)"
-                 R"("logprobs":null,"finish_reason":null}],"prompt_token_ids":null})"));
+                  R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},)"
+                  R"("logprobs":null,"finish_reason":null}],"prompt_token_ids":null})"));
   ASSERT_TRUE(stream->resumable()) << "tools or not";
   stream->change_worker();
   EXPECT_EQ(stream.take(chat(R"("role":"assistant","content":"")", "", "", "chatcmpl-b", "1") +
                         chat(R"("content":"x")", "30", "", "chatcmpl-b")),
             event(R"({"id":"chatcmpl-a","object":"chat.completion.chunk","created":7,"model":"m",)"
-                 R"("choices":[{"index":0,"delta":{"content":"x"},"logprobs":null,)"
-                 R"("finish_reason":null,"token_ids":null}]})"))
+                  R"("choices":[{"index":0,"delta":{"content":"x"},"logprobs":null,)"
+                  R"("finish_reason":null,"token_ids":null}]})"))
       << "the second beginning is left out";
   EXPECT_EQ(stream->obstacle(), Obstacle::kTools);
 }
@@ -163,22 +163,24 @@ TEST(EngineStream, MakesAChatOfTheCompletionThatGoesOn) {
   stream->change_worker();
   EXPECT_EQ(stream.take(completion(" b", "31", "length", "1,2,30", "cmpl-b")),
             event(R"({"id":"chatcmpl-a","object":"chat.completion.chunk","created":7,"model":"m",)"
-                 R"("choices":[{"index":0,"delta":{"content":" b"},"logprobs":null,)"
-                 R"("finish_reason":"length","stop_reason":null,"token_ids":null}]})"));
+                  R"("choices":[{"index":0,"delta":{"content":" b"},"logprobs":null,)"
+                  R"("finish_reason":"length","stop_reason":null,"token_ids":null}]})"));
   EXPECT_EQ(
       stream.take(event(R"({"id":"cmpl-b","created":8,"model":"m","choices":[],"usage":)"
-                       R"({"prompt_tokens":3,"total_tokens":4,"completion_tokens":1}})")),
+                        R"({"prompt_tokens":3,"total_tokens":4,"completion_tokens":1}})")),
       event(R"({"id":"chatcmpl-a","object":"chat.completion.chunk","created":7,"model":"m",)"
-           R"("choices":[],"usage":{"prompt_tokens":2,"total_tokens":4,"completion_tokens":2}})"))
+            R"("choices":[],"usage":{"prompt_tokens":2,"total_tokens":4,"completion_tokens":2}})"))
       << "the tokens before count as the stream's, not as the prompt's";
 }
 
 TEST(EngineStream, CountsTextOffsetsFromTheBeginning) {
   const auto with_logprobs = [](std::string_view id, std::string_view offsets,
                                 std::string_view tokens) {
-    return event(R"({"id":")" + std::string(id) + R"(","created":7,"choices":[{"index":0,)"
-                 R"("text":"x","logprobs":{"text_offset":[)" + std::string(offsets) +
-                 R"(],"tokens":[)" + std::string(tokens) + R"(]},"finish_reason":null,)"
+    return event(R"({"id":")" + std::string(id) +
+                 R"(","created":7,"choices":[{"index":0,)"
+                 R"("text":"x","logprobs":{"text_offset":[)" +
+                 std::string(offsets) + R"(],"tokens":[)" + std::string(tokens) +
+                 R"(]},"finish_reason":null,)"
                  R"("prompt_token_ids":[1],"token_ids":[30,31]}]})");
   };
   // The first event had the prompt's.
@@ -218,8 +220,8 @@ TEST(EngineStream, RepeatsWhatCannotGoOnFromTokens) {
   EXPECT_EQ(stream.take(chat("", "31", "", "chatcmpl-b")), "");
   EXPECT_EQ(stream.take(chat(R"("tool_calls":[{"index":0}])", "32", "", "chatcmpl-b")),
             event(R"({"id":"chatcmpl-a","object":"chat.completion.chunk","created":7,"model":"m",)"
-                 R"("choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]},"logprobs":null,)"
-                 R"("finish_reason":null,"token_ids":null}]})"));
+                  R"("choices":[{"index":0,"delta":{"tool_calls":[{"index":0}]},"logprobs":null,)"
+                  R"("finish_reason":null,"token_ids":null}]})"));
   EXPECT_FALSE(stream->broken());
 }
 
@@ -272,8 +274,8 @@ TEST(EngineStream, EndsAStreamWhoseLastTokenIsThrough) {
   stream.take(completion(" b", "31", "stop"));
   EXPECT_EQ(stream.finish(),
             event(R"({"id":"cmpl-a","object":"text_completion","created":7,"model":"m",)"
-                 R"("choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,)"
-                 R"("total_tokens":5}})") +
+                  R"("choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,)"
+                  R"("total_tokens":5}})") +
                 event("[DONE]"));
   EXPECT_TRUE(stream->complete());
 }
