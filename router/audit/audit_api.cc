@@ -30,14 +30,16 @@ AuditApi::~AuditApi() { loop_.cancel(timer_); }
 
 std::unique_ptr<ReplySink> AuditApi::watch(const net::HttpRequest& request, const RequestBody& body,
                                            std::unique_ptr<ReplySink> sink) {
-  if (!audits_.chooses(loop_.entropy())) {
+  const Reception& reception = relay_.reception();
+  const Admission::Tenant tenant = reception.tenant_of(request);
+  if (!audits_.chooses(loop_.entropy()) ||
+      reception.is_probe(request, reception.config_of(tenant))) {
     return sink;
   }
   auto again = audit_body(request.path, body.text());
   if (!again) {
     return sink;
   }
-  const Admission::Tenant tenant = relay_.reception().tenant_of(request);
   return std::make_unique<AuditSink>(std::move(sink), kAnswerBytesMax,
                                      [this, tenant, path = std::string(request.path),
                                       again = *std::move(again)](AuditSink::Copy copy) {
@@ -122,9 +124,8 @@ void AuditApi::end(const Audited& audited, int status, const std::string& answer
       accused_.push_back({prefill->id, decode->id});
     }
   }
-  if (timer_ == net::TimerId{}) {
-    timer_ = loop_.call_at(loop_.now(), [this] { run_next(); });
-  }
+  loop_.cancel(timer_);
+  timer_ = loop_.call_at(loop_.now(), [this] { run_next(); });
 }
 
 }  // namespace pdjob::router

@@ -17,7 +17,7 @@ constexpr size_t kTokenBytesMax = size_t{16} << 20;
 constexpr uint32_t kHeldEventsMax = 32;
 constexpr std::string_view kData = "data:";
 constexpr std::string_view kEventEnd = "\n\n";
-constexpr std::string_view kLastChunk = "0\r\n\r\n";
+constexpr std::string_view kBodyEnd = "0\r\n\r\n";
 
 // A string that is not empty.
 bool says(std::string_view data, std::string_view key) {
@@ -89,7 +89,7 @@ void EngineStream::frame(std::string& out) {
     payload_.clear();
   }
   if (state_ == State::kComplete) {
-    out.append(kLastChunk);
+    out.append(kBodyEnd);
   }
 }
 

@@ -7,7 +7,8 @@ to another. Like the real ones they start slowly, take long for their first requ
     engine_program_double.py -m sglang.launch_server ...        SGLang with disaggregation
 
 Variables for tests: DOUBLE_FAULT=memory|traceback|package (the start fails), DOUBLE_START_SECONDS, DOUBLE_HANG_FILE (while that file exists,
-requests run without progress), DOUBLE_DEAF_FILE (while it exists, GETs take 6 s), DOUBLE_STEP_SECONDS (of a reply).
+requests run without progress), DOUBLE_DEAF_FILE (while it exists, GETs take 6 s), DOUBLE_STEP_SECONDS (of a reply), DOUBLE_FLIP_FILE (a decode
+engine whose port is in that file computes with one word of the KV changed).
 """
 
 import argparse
@@ -227,8 +228,13 @@ class ProgramDouble(EngineDouble):
             if TOKEN_SECONDS:
                 time.sleep(TOKEN_SECONDS)
             self.count_token()
-        text = " ".join(f"{word[::-1]}" for word in prompt.split()[:tokens])
-        return {**self.text(http, text), "object": "text_completion", "model": self.model}
+        words = [word[::-1] for word in prompt.split()[:tokens]]
+        reply = {**self.text(http, " ".join(words)), "object": "text_completion", "model": self.model}
+        if body.get("logprobs") is not None:
+            pieces = [" " * (number > 0) + word for number, word in enumerate(words)]
+            reply["choices"][0]["logprobs"] = {"tokens": pieces, "token_logprobs": [-0.01] * len(pieces),
+                                               "top_logprobs": [{piece: -0.01, " other": -4.6} for piece in pieces]}
+        return reply
 
     def text(self, http, text):
         return {"id": f"cmpl-{http.headers.get('X-Request-Id', 'none')}", "choices": [{"index": 0, "text": text, "finish_reason": "length"}],
@@ -281,7 +287,15 @@ class VllmDouble(ProgramDouble):
         fetched = fetch_kv(params["remote_host"], params["remote_port"], f"{params['remote_engine_id']} {params['remote_request_id']}")
         assert fetched == prompt, "KV of another prompt"
         self.take_in(prompt, external=True)
-        return self.complete(http, body, prompt)
+        return self.complete(http, body, self.flipped(prompt))
+
+    def flipped(self, prompt):
+        """The prompt as this engine's KV says it."""
+        file = pathlib.Path(os.environ.get("DOUBLE_FLIP_FILE", "/nowhere"))
+        if not file.exists() or str(self.ports[0]) not in file.read_text().split():
+            return prompt
+        words = prompt.split()
+        return " ".join([*words[:2], "flipped", *words[3:]])
 
 
 class SglangDouble(ProgramDouble):
