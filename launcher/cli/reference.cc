@@ -83,6 +83,7 @@ std::string of_routers() {
   // Series that begin with their first event.
   metrics.picked("decode-0", router::Stage::kDecode);
   metrics.blamed("tenant");
+  metrics.mismatched("prefill-0", "decode-0");
   return metrics.text();
 }
 
