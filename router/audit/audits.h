@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "common/time.h"
-#include "openai/reply_text.h"
+#include "openai/replies/reply_text.h"
 #include "router/config/audit_config.h"
 #include "router/relay/router_metrics.h"
 

@@ -8,7 +8,7 @@
 
 #include "common/limits.h"
 #include "common/log.h"
-#include "openai/tokenize_reply.h"
+#include "openai/replies/tokenize_reply.h"
 #include "router/prefix_index/kv_event_order.h"
 
 namespace pdjob::router {

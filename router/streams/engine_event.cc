@@ -153,6 +153,50 @@ uint64_t count_numbers(std::string_view numbers) {
   return any ? static_cast<uint64_t>(std::ranges::count(numbers, ',')) + 1 : 0;
 }
 
+void append_numbers(std::string& out, std::string_view numbers) {
+  if (!out.empty()) {
+    out.push_back(',');
+  }
+  std::ranges::copy_if(numbers, std::back_inserter(out), [](char c) { return c != ' '; });
+}
+
+std::optional<std::string_view> added_by(std::string_view event) {
+  constexpr std::string_view kAdds[] = {
+      "\"text\":", "\"content\":", "\"reasoning\":", "\"reasoning_content\":", "\"arguments\":"};
+  std::string_view added;
+  for (const std::string_view key : kAdds) {
+    const std::string_view value = value_in(event, key);
+    if (value.size() <= 2 || value.front() != '"') {
+      continue;
+    }
+    const auto behind = static_cast<size_t>(value.data() - event.data()) + value.size();
+    const std::string_view again = value_in(event.substr(behind), key);
+    if (!added.empty() || again.starts_with('"')) {
+      return std::nullopt;
+    }
+    added = value.substr(1, value.size() - 2);
+  }
+  return value_in(event, "\"name\":").starts_with('"') ? std::nullopt : std::optional(added);
+}
+
+std::optional<std::string> rest_of(std::string_view event, size_t bytes, std::string_view numbers) {
+  const auto added = added_by(event);
+  const std::string_view list = value_in(event, "\"token_ids\":");
+  const bool has_logprobs = event.find("\"logprobs\":{") != std::string_view::npos ||
+                            event.find("\"logprobs\": {") != std::string_view::npos;
+  if (!added || added->size() < bytes || list.empty() || has_logprobs) {
+    return std::nullopt;
+  }
+  // The list is behind the text.
+  std::string rest(event);
+  rest.replace(static_cast<size_t>(list.data() - event.data()), list.size(),
+               "[" + std::string(numbers) + "]");
+  if (!added->empty()) {
+    rest.erase(static_cast<size_t>(added->data() - event.data()), added->size() - bytes);
+  }
+  return rest;
+}
+
 void append_without(Ids ids, std::string_view event, std::string& out) {
   while (true) {
     size_t first = std::string_view::npos;

@@ -16,6 +16,15 @@ std::string_view value_in(std::string_view event, std::string_view key);
 // The numbers between the brackets of such a list; empty optional: it is no list of numbers.
 std::optional<std::string_view> numbers_in(std::string_view list);
 uint64_t count_numbers(std::string_view numbers);
+// Appends them behind those that are there, without spaces.
+void append_numbers(std::string& out, std::string_view numbers);
+
+// The inside of the one string that an event adds to an answer: text, reasoning, or arguments of a
+// tool. May be empty. Empty optional: it adds several, or begins a call.
+std::optional<std::string_view> added_by(std::string_view event);
+// The event with the last `bytes` of that string, and with these tokens. Empty optional: it has
+// logprobs, or no such string.
+std::optional<std::string> rest_of(std::string_view event, size_t bytes, std::string_view numbers);
 
 // Appends the event with null in place of its lists of token ids, or of the prompt's alone.
 enum class Ids : uint8_t { kAll, kOfPrompt };

@@ -1,5 +1,6 @@
 #include "router/streams/engine_stream.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
@@ -126,7 +127,7 @@ void EngineStream::take_event(std::string_view event) {
 void EngineStream::take_data(std::string_view data) {
   const bool of_choice = data.find("\"choices\":[]") == std::string_view::npos &&
                          data.find("\"choices\": []") == std::string_view::npos;
-  const auto numbers = numbers_in(value_in(data, "\"token_ids\":"));
+  auto numbers = numbers_in(value_in(data, "\"token_ids\":"));
   const bool has_tokens = numbers && count_numbers(*numbers) > 0;
   const bool has_end = says(data, "\"finish_reason\":");
   const bool has_content = says(data, "\"text\":") || says(data, "\"content\":");
@@ -139,7 +140,6 @@ void EngineStream::take_data(std::string_view data) {
   if (mode_ != Mode::kFirst && of_choice && !has_tokens && !has_end && !has_content) {
     return;  // The client has had the one that begins a stream.
   }
-  note_delta(data);
   passes_text_ = passes_text_ || (has_content && !has_tokens && !has_end);
   if (passes_text_ && mode_ == Mode::kFirst) {
     state_ = State::kPassing;
@@ -147,12 +147,18 @@ void EngineStream::take_data(std::string_view data) {
     payload_.append("data: ").append(data).append(kEventEnd);
     return;
   }
+  std::optional<std::string> rest;
   if (mode_ == Mode::kReplay) {
-    if (has_tokens) {
-      repeat(*numbers, has_end);
+    rest = has_tokens ? repeat(data, *numbers) : std::nullopt;
+    differs_ = differs_ || (has_end && !rest);
+    state_ = differs_ ? State::kBroken : state_;
+    if (!rest) {
+      return;
     }
-    return;
+    data = *rest;
+    numbers = numbers_in(value_in(data, "\"token_ids\":"));
   }
+  note_delta(data);
   std::string edited;
   if (mode_ != Mode::kFirst) {
     auto of_stream = continued_event(data, continued());
@@ -167,7 +173,11 @@ void EngineStream::take_data(std::string_view data) {
     logprobs_.assign(data);
   }
   if (has_tokens) {
-    held_tokens_.append(held_tokens_.empty() ? "" : ",").append(*numbers);
+    append_numbers(held_tokens_, *numbers);
+  }
+  if (request_.may_replay()) {
+    const auto added = added_by(data);
+    text_bytes_ += added ? added->size() : 0;
   }
   emit(data, numbers.has_value() || data.find("\"prompt_token_ids\":[") != std::string_view::npos);
   const bool holds = of_choice && has_tokens && !has_content && !has_end && !reasons_ && !calls_ &&
@@ -193,19 +203,26 @@ void EngineStream::note_delta(std::string_view data) {
 }
 
 // Compares what the worker repeats with what the client has.
-void EngineStream::repeat(std::string_view numbers, bool has_end) {
-  repeated_.append(repeated_.empty() ? "" : ",").append(numbers);
-  if (repeated_ == tokens_) {
+std::optional<std::string> EngineStream::repeat(std::string_view data, std::string_view numbers) {
+  append_numbers(repeated_, numbers);
+  const auto added = added_by(data);
+  repeated_text_ += added ? added->size() : 0;
+  const size_t common = std::min(repeated_.size(), tokens_.size());
+  const bool is_equal = repeated_.compare(0, common, tokens_, 0, common) == 0;
+  if (is_equal && repeated_.size() == common) {
+    // All tokens, or those up to a comma.
+    mode_ = tokens_.size() == common ? Mode::kRepeated : mode_;
+    differs_ = tokens_.size() > common && tokens_[common] != ',';
+  } else if (is_equal && repeated_[common] == ',' && added && repeated_text_ >= text_bytes_) {
     mode_ = Mode::kRepeated;
-    differs_ = has_end;
+    auto rest =
+        rest_of(data, repeated_text_ - text_bytes_, std::string_view(repeated_).substr(common + 1));
+    differs_ = !rest;
+    return rest;
   } else {
-    const bool is_part = tokens_.size() > repeated_.size() && tokens_.starts_with(repeated_) &&
-                         tokens_[repeated_.size()] == ',';
-    differs_ = !is_part || has_end;
+    differs_ = true;
   }
-  if (differs_) {
-    state_ = State::kBroken;
-  }
+  return std::nullopt;
 }
 
 void EngineStream::emit(std::string_view data, bool has_ids) {
@@ -222,7 +239,7 @@ void EngineStream::release() {
   payload_.append(held_);
   if (!held_tokens_.empty()) {
     count_ += count_numbers(held_tokens_);
-    tokens_.append(tokens_.empty() ? "" : ",").append(held_tokens_);
+    append_numbers(tokens_, held_tokens_);
   }
   held_.clear();
   held_tokens_.clear();
@@ -281,6 +298,7 @@ void EngineStream::change_worker() {
   held_events_ = 0;
   text_.clear();
   repeated_.clear();
+  repeated_text_ = 0;
   decoder_ = {};
   state_ = State::kRecording;
   if (anew()) {

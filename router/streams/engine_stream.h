@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -45,7 +46,8 @@ class EngineStream final : public StreamRecord {
   void take_event(std::string_view event);
   void take_data(std::string_view data);
   void note_delta(std::string_view data);
-  void repeat(std::string_view numbers, bool has_end);
+  // Returns what the client lacks of the event.
+  std::optional<std::string> repeat(std::string_view data, std::string_view numbers);
   void emit(std::string_view data, bool has_ids);
   void release();
   void end_of_events();
@@ -71,7 +73,10 @@ class EngineStream final : public StreamRecord {
   std::string held_tokens_;
   uint32_t held_events_ = 0;
   std::string logprobs_;  // The last event with logprobs.
+  // Tokens, and bytes of text, that the present worker has repeated; and those of the client.
   std::string repeated_;
+  size_t repeated_text_ = 0;
+  size_t text_bytes_ = 0;
   uint64_t tokens_before_ = 0;  // Of the present worker.
   uint64_t text_before_ = 0;
   bool passes_text_ = false;  // Events with text have no tokens.

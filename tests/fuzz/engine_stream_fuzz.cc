@@ -1,5 +1,5 @@
-// Streams of a hostile engine, which dies where a byte says so, and of the one that goes on. However
-// the bytes are split, the client gets the same, in a framing that it can read.
+// Streams of a hostile engine, which dies where a byte says so, and of the one that goes on.
+// However the bytes are split, the client gets the same, in a framing that it can read.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -45,6 +45,7 @@ ROOMS = {
     "openai/json": "",
     "openai": "json",
     "openai/kv_events": "",
+    "openai/replies": "",
     "engine/schema": "",
     "engine/grammar": "schema",
     "engine/kernels": "",

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "openai/kv_events/msgpack_reader.h"
-#include "openai/tokenize_reply.h"
+#include "openai/replies/tokenize_reply.h"
 
 namespace pdjob::openai {
 namespace {

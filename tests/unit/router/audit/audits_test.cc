@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "openai/reply_text.h"
+#include "openai/replies/reply_text.h"
 
 namespace pdjob::router {
 namespace {

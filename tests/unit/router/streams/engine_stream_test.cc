@@ -84,12 +84,12 @@ TEST(EngineStream, TakesTheIdsOutAndGoesOnFromThem) {
   EXPECT_EQ(stream.take(completion(" b c", "31, 32")), completion(" b c", ""));
   ASSERT_TRUE(stream->resumable());
   EXPECT_EQ(stream->resumption().body,
-            R"({"prompt":[1,2,30,31, 32],"max_tokens":2,"return_token_ids":true})");
+            R"({"prompt":[1,2,30,31,32],"max_tokens":2,"return_token_ids":true})");
   stream->change_worker();
   EXPECT_EQ(stream.take(completion(" d", "33", "", "1,2,30,31,32", "cmpl-b")), completion(" d", ""))
       << "it is one stream with one id";
   EXPECT_EQ(stream->resumption().body,
-            R"({"prompt":[1,2,30,31, 32,33],"max_tokens":1,"return_token_ids":true})");
+            R"({"prompt":[1,2,30,31,32,33],"max_tokens":1,"return_token_ids":true})");
   EXPECT_EQ(stream.take(completion(" e", "34", "length", "", "cmpl-b") + event("[DONE]")),
             completion(" e", "", "length") + event("[DONE]"));
   EXPECT_TRUE(stream->complete());
@@ -225,8 +225,39 @@ TEST(EngineStream, RepeatsWhatCannotGoOnFromTokens) {
   EXPECT_FALSE(stream->broken());
 }
 
+TEST(EngineStream, GivesTheRestOfAnEventThatGoesFurtherThanTheClientHas) {
+  Stream stream(kCompletions,
+                R"({"prompt":"Hi","temperature":0,"stop":"x","return_token_ids":true})");
+  stream.take(completion(" a", "30", "", "1") + completion(" \\u00e9", "31"));
+  stream->change_worker();
+  EXPECT_EQ(stream.take(completion(" a", "30", "", "1", "cmpl-b")), "");
+  EXPECT_EQ(stream.take(completion(" \\u00e9 c d", "31, 32,33", "stop", "", "cmpl-b")),
+            completion(" c d", "32,33", "stop"));
+  EXPECT_FALSE(stream->broken());
+}
+
+TEST(EngineStream, KnowsWhereTheClientIsWhenARepeatingWorkerDies) {
+  Stream stream(kChat, R"({"messages":[],"temperature":0})");
+  const auto role = [](std::string_view id) {
+    return chat(R"("role":"assistant","content":"")", "", "", id, "1");
+  };
+  stream.take(role("chatcmpl-a") + chat(R"("content":"a")", "30") +
+              chat(R"("tool_calls":[{"index":0,"function":{"arguments":"{"}}])", "31"));
+  stream->change_worker();
+  stream.take(role("chatcmpl-b") + chat(R"("content":"a")", "30", "", "chatcmpl-b"));
+  EXPECT_EQ(stream->resumption().target, kChat) << "the client has a call";
+  stream->change_worker();
+  EXPECT_EQ(stream.take(role("chatcmpl-b") + chat(R"("content":"a")", "30", "", "chatcmpl-b") +
+                        chat(R"("tool_calls":[{"index":0,"function":{"arguments":"{1}"}}])",
+                             "31,32", "", "chatcmpl-b")),
+            event(R"({"id":"chatcmpl-a","object":"chat.completion.chunk","created":7,"model":"m",)"
+                  R"("choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":)"
+                  R"({"arguments":"1}"}}]},"logprobs":null,"finish_reason":null,)"
+                  R"("token_ids":null}]})"));
+}
+
 TEST(EngineStream, IsNeverMixedFromTwoAnswers) {
-  for (const std::string_view other : {"30,99", "30", "3", "30,31,32"}) {
+  for (const std::string_view other : {"30,99", "30", "3", "31,30"}) {
     Stream stream(kCompletions, R"({"prompt":"Hi","temperature":0,"stop":"x"})");
     stream.take(completion(" a", "30", "", "1") + completion(" b", "31"));
     stream->change_worker();

@@ -1,4 +1,4 @@
-#include "openai/reply_text.h"
+#include "openai/replies/reply_text.h"
 
 #include <algorithm>
 #include <array>

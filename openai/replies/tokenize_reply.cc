@@ -1,4 +1,4 @@
-#include "openai/tokenize_reply.h"
+#include "openai/replies/tokenize_reply.h"
 
 #include <algorithm>
 #include <charconv>
