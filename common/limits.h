@@ -163,7 +163,7 @@ inline constexpr size_t kNcclSlabBytes = 4 * kMiB;
 
 // Control plane
 inline constexpr size_t kControlMessageBytesMax =
-    32 * kMiB;  // A Membership of kWorkersMax entries fits.
+    128 * kMiB;  // A Membership of kWorkersMax entries fits.
 inline constexpr size_t kControlStringBytesMax = 1 * kKiB;  // One field.
 inline constexpr size_t kControlQueueMax = 4096;  // Messages waiting for one peer; beyond: dropped.
 inline constexpr size_t kWorkersMax = 4096;

@@ -64,7 +64,12 @@ void append_card(JsonWriter& json, const ModelCard& model) {
   json.begin_object();
   json.key("id").string(model.id).key("object").string("model");
   json.key("created").integer(model.created).key("owned_by").string("pdjob");
-  json.key("root").string(model.id).key("parent").null();
+  json.key("root").string(model.id).key("parent");
+  if (model.parent.empty()) {
+    json.null();
+  } else {
+    json.string(model.parent);
+  }
   if (model.context_max > 0) {
     json.key("max_model_len").integer(model.context_max);
   }

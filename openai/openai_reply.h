@@ -201,6 +201,7 @@ struct ModelCard {
   std::string id;
   int64_t created = 0;       // Seconds since 1970.
   uint32_t context_max = 0;  // Tokens of prompt and output, vLLM's max_model_len; 0: unknown.
+  std::string parent = {};   // Of an adapter: the model that it changes.
 };
 std::string models_body(std::span<const ModelCard> models);
 inline constexpr std::string_view kModelPath = "/v1/models/";

@@ -15,6 +15,7 @@
 #include "openai/reply_error.h"
 #include "router/core/model_cards.h"
 #include "router/core/verdict.h"
+#include "router/members/engine_routes.h"
 
 namespace pdjob::router {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 enum class Endpoint {
   kGenerate,
   kAbort,
+  kAdapter,
   kAnyWorker,
   kModels,
   kModel,
@@ -47,6 +49,10 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/responses", Endpoint::kGenerate},
     {"POST", "/abort_request", Endpoint::kAbort},
     {"POST", "/abort_requests", Endpoint::kAbort},
+    {"POST", "/v1/load_lora_adapter", Endpoint::kAdapter},
+    {"POST", "/v1/unload_lora_adapter", Endpoint::kAdapter},
+    {"POST", "/load_lora_adapter", Endpoint::kAdapter},
+    {"POST", "/unload_lora_adapter", Endpoint::kAdapter},
     {"POST", "/tokenize", Endpoint::kAnyWorker},
     {"POST", "/detokenize", Endpoint::kAnyWorker},
     {"GET", "/tokenizer_info", Endpoint::kAnyWorker},
@@ -66,12 +72,21 @@ bool is_for(const Route& route, std::string_view path) {
 
 openai::ApiError no_such_route(const net::HttpRequest& request, int status) {
   const std::string what = std::string(request.method) + ' ' + std::string(request.path);
+  if (status == 405) {
+    return openai::invalid_request("Method not allowed: " + what, "", "method_not_allowed", status);
+  }
+  const std::string makes =
+      request.method == "POST" ? makes_that_serve(request.path) : std::string();
+  if (!makes.empty()) {
+    return openai::invalid_request("No worker here serves " + what +
+                                       ". Workers with an engine of " + makes +
+                                       " do, if their model can (engine.kind).",
+                                   "", "not_found", status);
+  }
   if (request.path.starts_with("/v1/responses/")) {
     return openai::invalid_request("No response is stored here: " + what, "", "not_found", 404);
   }
-  return status == 405 ? openai::invalid_request("Method not allowed: " + what, "",
-                                                 "method_not_allowed", status)
-                       : openai::invalid_request("Invalid URL: " + what, "", "not_found", status);
+  return openai::invalid_request("Invalid URL: " + what, "", "not_found", status);
 }
 
 void append_load(JsonWriter& json, const Worker& worker) {
@@ -187,6 +202,10 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::Loop& loop,
     api->batches_ = std::make_unique<BatchRelay>(loop, *api->server_, config.batches);
   }
   api->members_ = std::make_unique<MembersWatch>(loop, *api->server_);
+  api->open_adapters_ = config.open_adapters;
+  api->adapters_.emplace(loop, api->relay_->core(), [opened = api.get()](RouterEvent event) {
+    opened->relay_->submit(std::move(event));
+  });
   return api;
 }
 
@@ -275,14 +294,19 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
   for (const Route& known : kRoutes) {
     const bool asks_worker = has_body || known.endpoint == Endpoint::kAnyWorker;
     if (asks_worker && known.method == request.method && known.path == request.path) {
-      if (!has_body) {
+      if (!has_body || known.endpoint == Endpoint::kAdapter) {
         request.body_bytes_max = std::min(request.body_bytes_max, limits::kHttpKeylessBodyBytesMax);
       }
-      return known.endpoint == Endpoint::kAbort ? relay_->reception().recognize(request)
-                                                : relay_->reception().let_in(request);
+      const bool is_order =
+          known.endpoint == Endpoint::kAbort || known.endpoint == Endpoint::kAdapter;
+      return is_order ? relay_->reception().recognize(request)
+                      : relay_->reception().let_in(request);
     }
   }
   if (has_body && async_ && AsyncApi::takes_body(request)) {
+    return relay_->reception().let_in(request);
+  }
+  if (passes(request)) {
     return relay_->reception().let_in(request);
   }
   request.body_bytes_max = std::min(request.body_bytes_max, limits::kHttpKeylessBodyBytesMax);
@@ -314,6 +338,8 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
         return route(id, request, true);
       case Endpoint::kAbort:
         return abort(id, request);
+      case Endpoint::kAdapter:
+        return order_adapter(id, request);
       case Endpoint::kAnyWorker:
         return route(id, request, false);
       case Endpoint::kModels:
@@ -334,6 +360,12 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
         return refuse(id,
                       no_such_route(request, 404));  // Only the launcher knows that it is there.
     }
+  }
+  if (methods.empty() && passes(request)) {
+    return pass(id, request);
+  }
+  if (methods.empty() && relay_->core().workers().knows_route(request.path, "")) {
+    methods.push_back("POST");
   }
   if (methods.empty()) {
     return refuse(id, no_such_route(request, 404));
@@ -359,6 +391,22 @@ void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generate
   }
 }
 
+bool HttpApi::passes(const net::HttpRequest& request) const {
+  return request.method == "POST" && relay_->core().workers().knows_route(request.path, "") &&
+         std::ranges::none_of(kRoutes,
+                              [&](const Route& known) { return is_for(known, request.path); });
+}
+
+void HttpApi::pass(net::ExchangeId id, net::HttpRequest& request) {
+  auto body = RequestBody::pass(std::move(request.body), request.header("content-type"));
+  if (!body) {
+    return refuse(id, body.error());
+  }
+  const RequestId request_id = relay_->next_id();
+  relay_->route(request_id, request, *std::move(body), /*generates=*/true,
+                clients_->open(id, request_id));
+}
+
 void HttpApi::abort(net::ExchangeId id, const net::HttpRequest& request) {
   const auto form =
       request.path == "/abort_request" ? openai::AbortForm::kSglang : openai::AbortForm::kVllm;
@@ -368,6 +416,24 @@ void HttpApi::abort(net::ExchangeId id, const net::HttpRequest& request) {
   }
   const size_t count = relay_->abort(*parsed, relay_->reception().tenant_of(request));
   reply_json(id, 200, openai::abort_answer(form, count));
+}
+
+// on_head() has identified the tenant.
+void HttpApi::order_adapter(net::ExchangeId id, const net::HttpRequest& request) {
+  Reception& reception = relay_->reception();
+  const bool open = reception.admission().open_to_all();
+  const bool may = open ? open_adapters_ || reception.has_launchers_key(request)
+                        : reception.config_of(reception.tenant_of(request)).admin;
+  if (!may) {
+    return refuse(id, openai::invalid_request(
+                          std::string("Only who administrates may load and unload adapters: ") +
+                              (open ? "set router.open_adapters, or name a tenant with admin: true."
+                                    : "show the key of a tenant with admin: true."),
+                          "", "forbidden", 403));
+  }
+  adapters_->order(request.path, request.body, [this, id](const AdapterOrders::Answer& answer) {
+    reply_json(id, answer.status, answer.body);
+  });
 }
 
 // on_head() has identified the tenant.

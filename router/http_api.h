@@ -21,6 +21,7 @@
 #include "router/audit/audit_api.h"
 #include "router/batches/batch_relay.h"
 #include "router/cache/cache_api.h"
+#include "router/control/adapter_orders.h"
 #include "router/control/control_api.h"
 #include "router/members/members_watch.h"
 #include "router/relay/client_sinks.h"
@@ -68,7 +69,12 @@ class HttpApi final : public net::HttpHandler {
   explicit HttpApi(net::Loop& loop) : loop_(loop), began_(loop.unix_seconds()) {}
 
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
+  // True for a POST that pdjob does not know, but that a worker serves or served.
+  bool passes(const net::HttpRequest& request) const;
+  // Sends it to a worker, unread.
+  void pass(net::ExchangeId id, net::HttpRequest& request);
   void abort(net::ExchangeId id, const net::HttpRequest& request);
+  void order_adapter(net::ExchangeId id, const net::HttpRequest& request);
   void route_batch(net::ExchangeId id, const net::HttpRequest& request);
   void refuse(net::ExchangeId id, const openai::ApiError& error);
   // With tenants, checks that one of them asks. Returns false if the request is denied, and answers
@@ -86,6 +92,8 @@ class HttpApi final : public net::HttpHandler {
   std::optional<ClientSinks> clients_;  // Empty until the server is open.
   std::unique_ptr<RelayApi> relay_;
   std::unique_ptr<MembersWatch> members_;
+  std::optional<AdapterOrders> adapters_;  // Empty until the server is open.
+  bool open_adapters_ = false;
   std::unique_ptr<AuditApi> audit_;  // If the config has one; so are the next two.
   std::unique_ptr<CacheApi> cache_;
   std::unique_ptr<AsyncApi> async_;

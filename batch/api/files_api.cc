@@ -87,7 +87,7 @@ Result<Done, openai::ApiError> FilesApi::may_store(const std::string& tenant) co
 
 void FilesApi::upload(net::ExchangeId client, const std::string& tenant,
                       const net::HttpRequest& request) {
-  const auto boundary = boundary_of(request.header("content-type"));
+  const auto boundary = net::boundary_of(request.header("content-type"));
   if (!boundary) {
     return refuse(client, openai::invalid_request(boundary.error().message));
   }

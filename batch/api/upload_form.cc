@@ -29,7 +29,7 @@ Status UploadForm::refuse(openai::ApiError error) {
   return Error{ErrorCode::kInvalidArgument, outcome_.error().message};
 }
 
-Status UploadForm::on_part(const MultipartParser::Part& part) {
+Status UploadForm::on_part(const net::MultipartParser::Part& part) {
   field_ = part.name;
   text_.clear();
   in_file_ = part.name == "file";

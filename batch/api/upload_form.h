@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "batch/api/multipart_parser.h"
 #include "common/result.h"
+#include "net/http/multipart_parser.h"
 #include "openai/openai.h"
 
 namespace pdjob::batch {
@@ -18,7 +18,7 @@ namespace pdjob::batch {
 inline constexpr int64_t kLifetimeMin = 3600;
 inline constexpr int64_t kLifetimeMax = 2'592'000;
 
-class UploadForm final : MultipartParser::Handler {
+class UploadForm final : net::MultipartParser::Handler {
  public:
   // `take` gets the file's bytes, piece by piece.
   UploadForm(const std::string& boundary, uint64_t file_bytes_max,
@@ -37,12 +37,12 @@ class UploadForm final : MultipartParser::Handler {
   std::optional<int64_t> lifetime() const { return lifetime_; }  // Empty: not given.
 
  private:
-  Status on_part(const MultipartParser::Part& part) override;
+  Status on_part(const net::MultipartParser::Part& part) override;
   Status on_bytes(std::string_view bytes) override;
   Status on_part_end() override;
   Status refuse(openai::ApiError error);
 
-  MultipartParser parser_;
+  net::MultipartParser parser_;
   const uint64_t file_bytes_max_;
   const std::function<void(std::string_view)> take_;
   Result<Done, openai::ApiError> outcome_ = ok();

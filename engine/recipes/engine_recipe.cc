@@ -5,6 +5,7 @@
 #include <map>
 
 #include "common/check.h"
+#include "common/config/http_paths.h"
 #include "common/config/shipped_files.h"
 
 namespace pdjob::engine {
@@ -189,10 +190,58 @@ void read_hand_over(ConfigReader& in, const WordNames& known, EngineRecipe& reci
   check_words(in, "kv_address", recipe.kv_address, known);
 }
 
+void read_routes(ConfigReader& in, RecipeRoutes& routes) {
+  const auto paths = [&in](const char* key, std::vector<std::string>& value, FieldText text) {
+    in.field(key, value, text);
+    check_engine_paths(in, key, value);
+  };
+  paths("any", routes.any, {"Of every engine."});
+  paths("prefill", routes.prefill, {"More, of a prefill engine."});
+  paths("decode", routes.decode, {"More, of a decode engine."});
+  paths("both", routes.both, {"More, of an engine that does all of a request."});
+  in.field("listed_in", routes.listed_in,
+           {"Path of a GET that is answered with an OpenAPI document: an engine serves only the "
+            "routes that are in it. Without it: all of them."});
+  if (!routes.listed_in.empty() && !routes.listed_in.starts_with('/')) {
+    in.fail("listed_in", "must begin with /");
+  }
+  const size_t most = std::max({routes.prefill.size(), routes.decode.size(), routes.both.size()});
+  if (routes.any.size() + most > kEnginePathsMax) {
+    in.fail("any",
+            "and those of a role must be at most " + std::to_string(kEnginePathsMax) + " paths");
+  }
+}
+
+void read_models(ConfigReader& in, EngineRecipe& recipe) {
+  in.section("routes",
+             {"Paths of POSTs that an engine serves alone, without a hand-over of KV. pdjob passes "
+              "them on unread."},
+             [&](ConfigReader& section) { read_routes(section, recipe.routes); });
+  in.field("models", recipe.models_path,
+           {"Path of a GET that lists its model and its adapters (LoRA), as OpenAI's /v1/models."});
+  in.field("adapter_name", recipe.adapter_name,
+           {"How a request names an adapter: {model} is its model, {adapter} its own name. Without "
+            "it: by its own name."});
+  check_words(in, "adapter_name", recipe.adapter_name, {"model", "adapter"});
+  if (!recipe.models_path.empty() && !recipe.models_path.starts_with('/')) {
+    in.fail("models", "must begin with /");
+  }
+}
+
 }  // namespace
 
 bool is_nic_word(std::string_view word) {
   return std::ranges::find(kNicWords, word) != kNicWords.end();
+}
+
+std::vector<std::string> routes_of(const EngineRecipe& recipe, std::string_view role) {
+  const RecipeRoutes& routes = recipe.routes;
+  std::vector<std::string> all = routes.any;
+  const auto& more = role == "prefill"  ? routes.prefill
+                     : role == "decode" ? routes.decode
+                                        : routes.both;
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 const std::vector<std::string>& recipe_protocols() {
@@ -228,6 +277,7 @@ void read(ConfigReader& in, EngineRecipe& recipe) {
   read_hand_over(in, known, recipe);
   in.section("metrics", {"Where it says how busy it is."},
              [&](ConfigReader& section) { read_metrics(section, recipe.metrics); });
+  read_models(in, recipe);
   check_words(in, "command", recipe.command, known);
   check_words(in, "environment", recipe.environment, known);
   check_environment(in, "environment", recipe.environment);

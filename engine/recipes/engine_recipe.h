@@ -42,6 +42,17 @@ struct RecipeMetrics {
   std::string kv_received;
 };
 
+// Paths of POSTs that its engines serve and that pdjob passes on unread (net::WorkerEntry::routes).
+struct RecipeRoutes {
+  std::vector<std::string> any;      // Engines of every role.
+  std::vector<std::string> prefill;  // More, of prefill engines; and so on.
+  std::vector<std::string> decode;
+  std::vector<std::string> both;
+  // A GET that is answered with an OpenAPI document: an engine serves only those routes that are in
+  // it. Empty, or without a good answer: it serves all of them.
+  std::string listed_in;
+};
+
 struct EngineRecipe {
   std::string name;
   std::string install;                   // What to do if its program is not found.
@@ -75,7 +86,16 @@ struct EngineRecipe {
   std::string kv_address;         // Of a prefill engine (net::WorkerEntry::kv_address); JSON.
   std::string abort;              // net::WorkerEntry::abort
   RecipeMetrics metrics;
+
+  RecipeRoutes routes;
+  // A GET that lists its model and its adapters, as OpenAI's /v1/models does. Empty: there is none.
+  std::string models_path;
+  // How a request names an adapter, with {model} and {adapter}. Empty: by the adapter's own name.
+  std::string adapter_name;
 };
+
+// Those of its engines of this role: "prefill", "decode" or "both".
+std::vector<std::string> routes_of(const EngineRecipe& recipe, std::string_view role);
 
 // The protocols by which engines of other makes hand over KV, by their words in router.protocol.
 const std::vector<std::string>& recipe_protocols();

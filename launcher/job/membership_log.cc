@@ -16,7 +16,8 @@ MembershipLog::Known MembershipLog::known_of(const Process& process) {
                       : process.state == ProcessState::kReady ? net::Standing::kServing
                                                               : net::Standing::kProving,
           .shares_cores = process.shares_cores,
-          .loss = process.loss};
+          .loss = process.loss,
+          .adapters = process.entry.adapters};
 }
 
 // The process is a worker that is to run, or it is not.

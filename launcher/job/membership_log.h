@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "launcher/job/events.h"
 
@@ -49,6 +50,7 @@ class MembershipLog {
     net::Standing standing = net::Standing::kProving;
     bool shares_cores = false;
     net::LossCause loss = net::LossCause::kUnknown;
+    std::vector<std::string> adapters;
     friend bool operator==(const Known&, const Known&) = default;
   };
   struct Listed {

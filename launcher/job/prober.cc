@@ -122,7 +122,9 @@ void Prober::call(Running running, const net::HttpAddress& to, const std::string
                               std::to_string(running.probe.probe) + "\r\n" + more_lines;
   net::HttpCall call;
   call.to = to;
-  call.target = "/v1/completions";
+  // Without a hand-over, one token says no more than the engine's own health.
+  const bool generates = options_.entry_of(running.probe.decode).generates;
+  call.target = generates ? "/v1/completions" : "/tokenize";
   call.header_lines = headers;
   call.body = probe_body(running.probe.model,
                          running.received_before

@@ -247,7 +247,10 @@ void Supervision::kill(Process& process, const std::string& why, Turn& turn) {
 }
 
 void Supervision::registered(Process& process, const net::Registered& message, Turn& turn) {
-  turn.emit(Send{process.name, net::Acknowledge{}});
+  turn.emit(Send{process.name, net::Acknowledge{message.number}});
+  if (process.works()) {
+    process.entry.adapters = message.worker.adapters;
+  }
   if (process.state != ProcessState::kStarting || process.killed) {
     return;
   }

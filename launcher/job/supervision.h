@@ -58,7 +58,8 @@ class Supervision {
 
   // An adopted process speaks for the first time: what it was told before was lost.
   void heard(Process& process, Turn& turn);
-  // Acknowledges it. A process that was starting is then registered, and still unproved.
+  // Acknowledges it. A process that was starting is then registered, and still unproved. Of a later
+  // one only the adapters are taken.
   void registered(Process& process, const net::Registered& message, Turn& turn);
   // Records a heartbeat. One without progress for progress_timeout makes the worker hung.
   void beat(Process& process, const net::HeartbeatSent& message, Turn& turn);

@@ -46,9 +46,22 @@ void JobMember::serve(WorkerEntry self) {
   }
 }
 
+void JobMember::change(WorkerEntry self) {
+  self_ = std::move(self);
+  registration_ += 1;
+  acknowledged_ = false;
+  if (launcher_) {
+    register_self();
+  }
+}
+
+void JobMember::register_self() {
+  launcher_->send(Registered{.worker = self_, .pid = getpid(), .number = registration_});
+}
+
 void JobMember::beat() {
   if (!acknowledged_) {
-    launcher_->send(Registered{.worker = self_, .pid = getpid()});
+    register_self();
   }
   HeartbeatSent message{.name = name_, .engine_id = self_.engine_id, .sequence = ++beats_};
   add_waits(message);
@@ -131,8 +144,8 @@ void JobMember::linger() {
 }
 
 void JobMember::on_message(Message message) {
-  if (std::holds_alternative<Acknowledge>(message)) {
-    acknowledged_ = true;
+  if (const auto* done = std::get_if<Acknowledge>(&message)) {
+    acknowledged_ = acknowledged_ || done->number == registration_;  // Not of an older entry.
   } else if (std::holds_alternative<RegisterAsked>(message)) {
     acknowledged_ = false;  // The next beat registers.
   } else if (const auto* told = std::get_if<Drain>(&message)) {

@@ -64,6 +64,9 @@ class JobMember final : public ControlClient::Handler {
 
   // Reports that this process serves as `self`: registers repeatedly until acknowledged.
   void serve(WorkerEntry self);
+  // Tells the launcher at once, and until acknowledged, that the entry of serve() has changed. Only
+  // changes of WorkerEntry::adapters are taken. Requires: serve() was called.
+  void change(WorkerEntry self);
   // After on_next_role(): serves as another engine of the same process.
   void rejoin(Handler& handler, WorkerEntry self);
   // No request runs any more. The process ends when its last replies have been written.
@@ -80,6 +83,7 @@ class JobMember final : public ControlClient::Handler {
  private:
   void on_message(Message message) override;
   void beat();
+  void register_self();
   void add_waits(HeartbeatSent& message);
   void drain(Duration within, Drain::Next next);
   void linger();
@@ -96,6 +100,7 @@ class JobMember final : public ControlClient::Handler {
   TimerId linger_;
   Drain::Next next_;  // While draining.
   uint64_t beats_ = 0;
+  uint64_t registration_ = 0;  // Registered::number.
   std::function<RunDelays()> delays_;
   RunDelays delays_told_;
   Instant told_at_ = kNever;  // kNever: not yet.

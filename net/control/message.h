@@ -38,6 +38,9 @@ enum class Standing : uint8_t {
 };
 const char* to_string(Standing standing);  // "proving", ...
 
+inline constexpr size_t kAdaptersMax = 128;  // Of one worker. Its other ones are not served.
+inline constexpr size_t kAdapterNameBytesMax = 128;
+
 // A worker as a router needs to know it. `kv_address` is the JSON object for a decode leg's
 // kv_transfer_params (remote_host, remote_port, remote_engine_id, ...). The router does not read
 // it. Empty: the engine supports only the two-hop protocol.
@@ -66,6 +69,16 @@ struct WorkerEntry {
   // The meaning of its KV and tokens. Only workers with the same one exchange KV, and continue each
   // other's streams.
   std::string fingerprint;
+  // Of an engine of another make: paths of POSTs that one such worker serves whole, without a
+  // hand-over of KV, and that pdjob does not read.
+  std::vector<std::string> routes;
+  // Names of more models that it serves: its model with an adapter (LoRA). Sorted. Members tell
+  // changes of this list by JobMember::change().
+  std::vector<std::string> adapters;
+  // How a request names an adapter of its model, with {model} and {adapter}. Empty: by the name
+  // under which it was loaded.
+  std::string adapter_name;
+  bool generates = true;  // False: its model only pools or transcribes, which takes its routes.
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 
@@ -176,6 +189,7 @@ struct WorkerTrouble {
 struct Registered {  // "I serve now." Sent until acknowledged, and again after a reconnect.
   WorkerEntry worker;
   int64_t pid = 0;
+  uint64_t number = 0;  // Grows when the entry changes.
   friend bool operator==(const Registered&, const Registered&) = default;
 };
 inline constexpr Duration kHeartbeatInterval = std::chrono::milliseconds(500);
@@ -239,7 +253,8 @@ struct OrderAsked {
 };
 
 // --- down: to a worker or router
-struct Acknowledge {  // Answer to Registered.
+struct Acknowledge {    // Answer to Registered.
+  uint64_t number = 0;  // Registered::number.
   friend bool operator==(const Acknowledge&, const Acknowledge&) = default;
 };
 // Answer to a heartbeat of a process that the launcher does not know to have registered: register

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "common/check.h"
+#include "common/config/http_paths.h"
 #include "common/limits.h"
 #include "net/control/wire_fields.h"
 
@@ -20,6 +21,12 @@ template <class Codec>
 void text(Codec& codec, typename Codec::template Ref<std::string> text) {
   codec.text(text, limits::kControlStringBytesMax);
 }
+
+// A Membership of all workers fits, whatever engines they have.
+static_assert(limits::kControlMessageBytesMax >
+              limits::kWorkersMax * (6 * limits::kControlStringBytesMax +
+                                     kEnginePathsMax * (kEnginePathBytesMax + 4) +
+                                     kAdaptersMax * (kAdapterNameBytesMax + 4)));
 
 // The fields of each message in wire order, once for both directions.
 
@@ -43,6 +50,12 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.created);
   codec.value(worker.shares_cores);
   text(codec, worker.fingerprint);
+  codec.list(worker.routes, kEnginePathsMax,
+             [](Codec& in, auto& route) { in.text(route, kEnginePathBytesMax); });
+  codec.list(worker.adapters, kAdaptersMax,
+             [](Codec& in, auto& name) { in.text(name, kAdapterNameBytesMax); });
+  text(codec, worker.adapter_name);
+  codec.value(worker.generates);
 }
 
 template <class Codec>
@@ -85,6 +98,7 @@ template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<Registered> message) {
   fields(codec, message.worker);
   codec.value(message.pid);
+  codec.value(message.number);
 }
 
 template <class Codec>
@@ -111,7 +125,9 @@ void fields(Codec& codec, typename Codec::template Ref<HeartbeatSent> message) {
 }
 
 template <class Codec>
-void fields(Codec&, typename Codec::template Ref<Acknowledge>) {}
+void fields(Codec& codec, typename Codec::template Ref<Acknowledge> message) {
+  codec.value(message.number);
+}
 
 template <class Codec, class Items>
 void list(Codec& codec, Items& items) {

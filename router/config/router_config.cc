@@ -4,6 +4,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "common/config/http_paths.h"
 #include "router/recipes/router_recipe.h"
 
 namespace pdjob::router {
@@ -226,6 +227,15 @@ void read(ConfigReader& in, RouterConfig& config) {
            {"Of workers given by address (pdjob router): whatever each one speaks, pdjob workers "
             "only, vLLM's NixlConnector (two hops), NixlPushConnector or MooncakeConnector, or "
             "SGLang's bootstrap."});
+  in.field(
+      "engine_routes", config.engine_routes,
+      {"Of engines of other makes that are given by address: paths of POSTs that they serve and "
+       "that pdjob passes on unread. Empty: those of vLLM, or with protocol sglang those of "
+       "SGLang."});
+  check_engine_paths(in, "engine_routes", config.engine_routes);
+  in.field("open_adapters", config.open_adapters,
+           {"Without tenants: every client may load and unload adapters (LoRA) of the workers' "
+            "engines. Otherwise only tenants with admin: true may."});
   in.field("bootstrap_port", config.bootstrap_port,
            {"With protocol mooncake and sglang: of a prefill worker's bootstrap server, where its "
             "URL does not "

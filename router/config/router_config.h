@@ -121,6 +121,10 @@ struct RouterConfig {
   // The dialect of workers that the router knows by address. kAuto: pdjob workers describe
   // themselves. Any other engine is used in two hops. kPdjob: only pdjob workers are accepted.
   Protocol protocol = Protocol::kAuto;
+  // Of engines of other makes that are given by address: net::WorkerEntry::routes. Empty: what the
+  // make that speaks `protocol` serves (router/members/engine_routes.h).
+  std::vector<std::string> engine_routes;
+  bool open_adapters = false;      // Without tenants, every client may load and unload adapters.
   uint16_t bootstrap_port = 8998;  // Of prefill workers, unless their URL says otherwise.
   Duration drain_timeout = std::chrono::seconds(30);  // On SIGTERM; then the rest is cut off.
   uint32_t requests_max = 4096;  // Unfinished ones; beyond: 503 with Retry-After.

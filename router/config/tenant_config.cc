@@ -40,6 +40,8 @@ void read_tenant(ConfigReader& in, TenantConfig& tenant) {
            {.min = 1, .max = 1000});
   in.field("priority", tenant.priority, {"Who has a higher one is served first."},
            {.min = 0, .max = 9});
+  in.field("admin", tenant.admin,
+           {"This tenant may load and unload adapters (LoRA) of the workers' engines."});
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct TenantConfig {
   uint32_t requests_max = 0;         // Unfinished at once.
   uint32_t weight = 1;               // Share of the queue among tenants of one priority.
   uint32_t priority = 0;             // A higher priority is served first.
+  bool admin = false;                // May load and unload adapters.
 };
 
 void read(ConfigReader& in, std::vector<TenantConfig>& tenants);

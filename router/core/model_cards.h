@@ -9,9 +9,9 @@
 
 namespace pdjob::router {
 
-// By name. A model fits what the smallest of its workers fits, and is as old as the oldest of them.
-// Without a worker that says so, it is as old as the router (`began`, in Unix seconds), and its
-// context is unknown.
+// By name, and adapters after all models. A model fits what the smallest of its workers fits, and
+// is as old as the oldest of them. Without a worker that says so, it is as old as the router
+// (`began`, in Unix seconds), and its context is unknown.
 std::vector<openai::ModelCard> model_cards(const Router& router, int64_t began);
 
 }  // namespace pdjob::router

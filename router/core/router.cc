@@ -137,6 +137,9 @@ std::optional<openai::ApiError> Router::refusal_of(const RequestFacts& facts) co
   if (auto error = refusal_of_model(facts.model)) {
     return error;
   }
+  if (auto error = refusal_of_route(facts)) {
+    return error;
+  }
   if (!pins_fit(facts)) {
     return openai::to_api_error({ErrorCode::kUnavailable, "a pinned worker is not there"});
   }
@@ -157,6 +160,15 @@ std::optional<openai::ApiError> Router::refusal_of_model(const std::string& mode
                                    "model_not_found", 404);
   }
   return std::nullopt;
+}
+
+// Workers that have the route may be away for now.
+std::optional<openai::ApiError> Router::refusal_of_route(const RequestFacts& facts) const {
+  if (facts.route.empty() || table_.knows_route(facts.route, facts.model)) {
+    return std::nullopt;
+  }
+  return openai::invalid_request("No worker of this model serves POST " + facts.route + ".", "",
+                                 "not_found", 404);
 }
 
 void Router::place(Request& request, Turn& turn) {
@@ -364,6 +376,11 @@ void Router::on(const ConfigChanged& event, Turn& turn) {
   }
   take_live_keys(event.config, config_);
   retries_.set_rate(config_.retry_budget);
+  place_queued(SIZE_MAX, turn);
+}
+
+void Router::on(const AdapterChanged& event, Turn& turn) {
+  table_.note_adapter(event.worker, event.name, event.loaded);
   place_queued(SIZE_MAX, turn);
 }
 

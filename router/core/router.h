@@ -89,7 +89,7 @@ class Router {
   }
   // Why no request of this model can ever be served; empty: it can be.
   std::optional<openai::ApiError> refusal_of_model(const std::string& model) const;
-  // The job's models, and those that workers report.
+  // The job's models, and those that workers report, without adapters.
   std::set<std::string> models() const;
   // WorkerEntry::weight_version of the workers: in a job that updates its weights, the same one of
   // all. "default": nobody has told one. Valid until the next step.
@@ -200,10 +200,12 @@ class Router {
   void on(const AdmissionSet& event, Turn& turn);
   void on(const LegTakenOff& event, Turn& turn);
   void on(const ConfigChanged& event, Turn& turn);
+  void on(const AdapterChanged& event, Turn& turn);
   void on(const DrainRequested& event, Turn& turn);
   void on(const TimePassed& event, Turn& turn);
 
   std::optional<openai::ApiError> refusal_of(const RequestFacts& facts) const;
+  std::optional<openai::ApiError> refusal_of_route(const RequestFacts& facts) const;
   bool usable(std::string_view model) const;
   bool pins_fit(const RequestFacts& facts) const;
   std::vector<const Worker*> workers_for(Stage stage, const Request& request,
@@ -216,6 +218,11 @@ class Router {
   bool is_avoided(Stage stage, const Worker& worker, const Request& request,
                   std::optional<WorkerId> decode, Instant now) const;
   std::optional<ChosenPair> choose(Request& request, Instant now);
+  // For a request with RequestFacts::route.
+  std::optional<ChosenPair> choose_for_route(Request& request, const std::string& model,
+                                             Instant now);
+  // True if the worker may lack what the request needs although it is well.
+  bool may_lack(const Request& request, WorkerId worker) const;
   // A prefill worker that serves the request alone, because `decode` is busy. Null: all are.
   std::optional<Chosen> spare_prefill(const Request& request, const std::string& model,
                                       const Worker* decode, Instant now);

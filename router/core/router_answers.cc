@@ -39,7 +39,7 @@ void Router::on(const LegAnswered& event, Turn& turn) {
       drop_prefill(*request, *attempt, turn);
     }
     relay(*request, *attempt, stage, turn);
-  } else if (refuses && leg.as != stage) {
+  } else if (refuses && leg.as != stage && request->facts.route.empty()) {
     serve_by_pair(*request, turn);
   } else if (verdict == Verdict::kClientError) {
     relay_refusal(*request, *attempt, stage, turn);
@@ -77,12 +77,19 @@ void Router::judge(Request& request, WorkerId worker, const LegAnswered& answer,
       avoided = table_.note_doubt(worker, turn.now, answer.status);
       break;
     case Verdict::kNotServed:
-      avoided = table_.note_doubt(worker, turn.now, answer.status);
+      avoided = !may_lack(request, worker) && table_.note_doubt(worker, turn.now, answer.status);
       break;
   }
   if (avoided) {
     turn.effects.emplace_back(WorkerAvoided{worker, answer.status});
   }
+}
+
+// A make serves a route with some models only, and somebody may have unloaded an adapter.
+bool Router::may_lack(const Request& request, WorkerId worker) const {
+  const Worker* const found = table_.find(worker);
+  return !request.facts.route.empty() ||
+         (found != nullptr && found->has_adapter(request.facts.model));
 }
 
 // Another pair answered the request well, so the accused workers are at fault.

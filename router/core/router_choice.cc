@@ -36,9 +36,9 @@ uint64_t weighed_load(const Worker& worker, uint64_t tokens, double fastest) {
 bool Router::pins_fit(const RequestFacts& facts) const {
   const auto fits = [&](const std::string& pin, Stage stage) {
     const Worker* worker = pin.empty() ? nullptr : table_.find(pin);
-    return pin.empty() ||
-           (worker != nullptr && worker->serves(stage) && worker->serves(facts.model) &&
-            (facts.probes || worker->entry.standing == net::Standing::kServing));
+    return pin.empty() || (worker != nullptr && worker->serves(stage) &&
+                           worker->serves(facts.model) && worker->has_route(facts.route) &&
+                           (facts.probes || worker->entry.standing == net::Standing::kServing));
   };
   return fits(facts.pin_prefill, Stage::kPrefill) && fits(facts.pin_decode, Stage::kDecode) &&
          (facts.pin_prefill.empty() || facts.pin_decode.empty() ||
@@ -53,6 +53,7 @@ std::vector<const Worker*> Router::workers_for(Stage stage, const Request& reque
                                                Instant now) const {
   WorkerTable::Search search{.stage = stage,
                              .model = model,
+                             .route = request.facts.route,
                              .except = request.failed,
                              .partner = partner,
                              .fingerprint = request.begun ? &request.fingerprint : nullptr};
@@ -80,7 +81,8 @@ bool Router::is_avoided(Stage stage, const Worker& worker, const Request& reques
     return decode && suspicions_.avoided(worker.id, *decode, now);
   }
   // A decode worker is avoided if all its possible prefill workers are.
-  const auto partners = workers_for(Stage::kPrefill, request, worker.entry.model, &worker, now);
+  const std::string& model = request.facts.model.empty() ? worker.entry.model : request.facts.model;
+  const auto partners = workers_for(Stage::kPrefill, request, model, &worker, now);
   return worker.entry.role == net::Role::kDecode && !partners.empty() &&
          std::ranges::all_of(partners, [&](const Worker* partner) {
            return suspicions_.avoided(partner->id, worker.id, now);
@@ -177,6 +179,26 @@ std::optional<Chosen> Router::spare_prefill(const Request& request, const std::s
   return prefill.is_pdjob() && spills(config_, prefill.requests(), least) ? chosen : std::nullopt;
 }
 
+// One that only reads prompts, if it has the route: then nothing is to be decoded.
+std::optional<Router::ChosenPair> Router::choose_for_route(Request& request,
+                                                           const std::string& model, Instant now) {
+  bool full = false;
+  for (const Stage stage : {Stage::kPrefill, Stage::kDecode}) {
+    const bool pinned_elsewhere = stage == Stage::kPrefill && !request.facts.pin_decode.empty();
+    const Pick found = pinned_elsewhere ? Pick{} : pick(stage, request, model, std::nullopt, now);
+    full = full || found.full;
+    if (found.worker) {
+      const bool by_prefill = stage == Stage::kPrefill;
+      return ChosenPair{
+          .decode = *found.worker,
+          .prefill = std::nullopt,
+          .bypass = by_prefill ? std::optional(BypassReason::kPromptOnly) : std::nullopt};
+    }
+  }
+  request.wants_room = full;
+  return std::nullopt;
+}
+
 std::optional<Router::ChosenPair> Router::choose(Request& request, Instant now) {
   request.wants_room = false;
   if (waits_for_admission(request) || request.losses.awaits_word(now)) {
@@ -188,6 +210,9 @@ std::optional<Router::ChosenPair> Router::choose(Request& request, Instant now) 
   const std::string& model = partner != nullptr && request.facts.model.empty()
                                  ? partner->entry.model
                                  : request.facts.model;
+  if (!request.facts.route.empty()) {
+    return choose_for_route(request, model, now);
+  }
   // Engines of another make may be prefill workers that take no request alone.
   if (request.facts.prompt_only && !request.facts.pinned() && !request.wants_pair) {
     const auto [alone, full] = pick(Stage::kPrefill, request, model, std::nullopt, now);
@@ -222,9 +247,8 @@ std::optional<Router::ChosenPair> Router::choose(Request& request, Instant now) 
       return ChosenPair{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
     }
   }
-  const auto [prefill, prefill_full] =
-      pick(Stage::kPrefill, request, worker.entry.model.empty() ? model : worker.entry.model,
-           decode->worker, now);
+  const auto [prefill, prefill_full] = pick(
+      Stage::kPrefill, request, model.empty() ? worker.entry.model : model, decode->worker, now);
   if (!pinned && (prefill || prefill_full)) {
     BypassFacts facts{.tokens = tokens, .decode_before = worker.prompts()};
     if (prefill) {

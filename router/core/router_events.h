@@ -34,6 +34,9 @@ inline constexpr Duration kForever = Duration::max();
 // The facts about a request that the core needs; the body stays in the shell.
 struct RequestFacts {
   std::string model;  // Empty: any; a job with several models requires one.
+  // A path of WorkerEntry::routes: one worker that has it serves the request. Implies hands_over =
+  // false. Empty: every worker of the model can serve it.
+  std::string route;
   // False: one decode worker does all of it. There is no KV (tokenize), or there are several
   // prompts and only one can be handed over.
   bool hands_over = true;
@@ -135,12 +138,17 @@ struct LegTakenOff {  // TakeOff has ended this leg; the client has whole tokens
 struct ConfigChanged {  // Only take_live_keys() of it counts.
   RouterConfig config;
 };
+struct AdapterChanged {  // A worker has loaded or unloaded an adapter. Its own list follows.
+  WorkerId worker;
+  std::string name;
+  bool loaded = false;
+};
 struct DrainRequested {};  // No new requests; Drained follows when the last one has ended.
 
 using RouterEvent = std::variant<RequestArrived, LegAnswered, LegEnded, LegFailed, ClientLeft,
                                  WorkersChanged, LoadChanged, WorkerProbed, NobodyThere, KvTold,
                                  KvToldAnew, PairAccused, TokensLearnt, AdmissionSet, LegTakenOff,
-                                 ConfigChanged, DrainRequested, TimePassed>;
+                                 ConfigChanged, AdapterChanged, DrainRequested, TimePassed>;
 
 // --- effects
 // The words of a leg's body about the prompt's KV.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "openai/replies/model_list.h"
 #include "router/core/kv_words.h"
+#include "router/members/engine_routes.h"
 #include "router/members/worker_description.h"
 
 namespace pdjob::router {
@@ -25,6 +27,9 @@ std::string_view path_of(StaticMembers::Question question) {
   return "";
 }
 
+// SGLang takes a model without a colon for its base model.
+constexpr std::string_view kSglangNaming = "{model}:{adapter}";
+
 bool is_ok(const Answered& answer) { return answer.status >= 200 && answer.status < 300; }
 
 bool is_there(const Answered& answer) {
@@ -39,7 +44,7 @@ net::HttpAddress bootstrap_of(const StaticWorker& worker) {
 
 StaticMembers::StaticMembers(const std::vector<StaticWorker>& workers, std::string key,
                              const RouterConfig& config)
-    : key_(std::move(key)), protocol_(config.protocol) {
+    : key_(std::move(key)), protocol_(config.protocol), routes_(config.engine_routes) {
   for (const StaticWorker& worker : workers) {
     rows_.push_back({.given = worker});
     if (worker.bootstrap_port == 0) {
@@ -133,32 +138,46 @@ void StaticMembers::on_health(Watched& row, const Answered& answer, Turn& turn) 
   if (!has_no_such_path && !is_ok(answer)) {
     row.foreign = false;
     unwell(row, is_there(answer), turn);
-  } else if (!has_no_such_path && row.entry && !row.entry->model.empty()) {
+  } else if (!has_no_such_path && row.entry && !row.entry->model.empty() &&
+             turn.now < row.next_models) {
     meet(row, *row.entry, turn);
   } else {
     ask(row, Question::kModels, turn);
   }
 }
 
-// Without an answer that it can use (some engines want a key), the worker serves any model.
+// Without an answer that it can use (some engines want a key), the worker serves any model, or what
+// it served before.
 void StaticMembers::on_models(Watched& row, const Answered& answer, Turn& turn) {
   if (answer.how != Answered::How::kReply) {
     row.foreign = false;
     unwell(row, is_there(answer), turn);
     return;
   }
-  const OnlyModel model = is_ok(answer) ? only_model(answer.body) : OnlyModel();
+  row.next_models = turn.now + kModelsInterval;
+  if (!is_ok(answer) && row.entry && !row.entry->model.empty()) {
+    meet(row, *row.entry, turn);
+    return;
+  }
+  openai::ListedModels listed;
+  if (is_ok(answer)) {
+    listed = openai::parse_model_list(
+        answer.body, protocol_ == Protocol::kSglang ? kSglangNaming : std::string_view());
+  }
   meet(row,
        {.name = row.given.address.to_string(),
-        .model = model.id,
-        .context_max = model.context_max,
-        .created = model.created},
+        .model = listed.id,
+        .context_max = listed.context_max,
+        .created = row.entry && row.entry->model == listed.id ? row.entry->created : listed.created,
+        .adapters = std::move(listed.adapters)},
        turn);
 }
 
 void StaticMembers::meet(Watched& row, net::WorkerEntry entry, Turn& turn) {
   const bool prefills = row.given.role == net::Role::kPrefill;
   entry.protocol = protocol_ == Protocol::kAuto ? Protocol::kNixl : protocol_;
+  entry.adapter_name = protocol_ == Protocol::kSglang ? kSglangNaming : "";
+  entry.routes = routes_.empty() ? engine_routes(entry.protocol, row.given.role) : routes_;
   if (prefills && protocol_ == Protocol::kMooncake) {
     row.met = std::move(entry);
     ask(row, Question::kEngines, turn);  // Each time, because a restarted engine has a new id.
@@ -191,12 +210,18 @@ void StaticMembers::found(Watched& row, net::WorkerEntry entry, Turn& turn) {
   row.next_poll = turn.now + kPollInterval;
   somebody_answered_ = true;
   if (row.entry != entry) {
-    turn.emit(Note{.is_warning = false,
-                   .text = "worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +
-                           row.given.address.to_string() +
-                           (row.foreign ? " is a foreign engine" : " is here")});
+    const bool lists_others = row.entry && row.entry->adapters != entry.adapters;
+    turn.emit(
+        Note{.is_warning = false,
+             .text = "worker " + entry.name + " (" + net::to_string(entry.role) + ") at " +
+                     row.given.address.to_string() +
+                     (lists_others  ? " has " + std::to_string(entry.adapters.size()) + " adapters"
+                      : row.foreign ? " is a foreign engine"
+                                    : " is here")});
     row.entry = std::move(entry);
-    warn_of_pairs(*row.entry, turn);
+    if (!lists_others) {
+      warn_of_pairs(*row.entry, turn);
+    }
     tell_members(turn);
   }
   tell(WorkerProbed{row.entry->name, true}, turn);

@@ -33,6 +33,8 @@ class StaticMembers {
  public:
   static constexpr Duration kPollInterval = std::chrono::seconds(1);
   static constexpr uint32_t kSilencesMax = 3;  // Failed polls in a row.
+  // Between two questions for the models of an engine: its adapters may change.
+  static constexpr Duration kModelsInterval = std::chrono::seconds(5);
 
   enum class Question {
     kDescription,
@@ -89,6 +91,7 @@ class StaticMembers {
   struct Watched {
     StaticWorker given;
     Instant next_poll{};                    // kNever: an answer is pending.
+    Instant next_models{};                  // When it is asked for its models again.
     std::optional<net::WorkerEntry> entry;  // Set if it is a member.
     net::WorkerEntry met;                   // A prefill worker whose bootstrap server is asked.
     bool foreign = false;
@@ -124,6 +127,7 @@ class StaticMembers {
 
   const std::string key_;
   const Protocol protocol_;
+  const std::vector<std::string> routes_;  // RouterConfig::engine_routes.
   std::vector<Watched> rows_;
   bool somebody_answered_ = false;
 };

@@ -71,25 +71,4 @@ Result<WorkerDescription> parse_worker_description(const std::string& body) {
   return described;
 }
 
-OnlyModel only_model(const std::string& body) {
-  static constexpr std::string_view kData = "data";
-  static constexpr std::string_view kNames[] = {"id", "created", "max_model_len"};
-  const auto list = JsonObject::scan(body, {&kData, 1});
-  if (!list) {
-    return {};
-  }
-  const std::vector<std::string> models = openai::json_array_items(list->value(kData));
-  if (models.size() != 1) {
-    return {};
-  }
-  const auto model = JsonObject::scan(models.front(), kNames);
-  if (!model) {
-    return {};
-  }
-  OnlyModel facts{.id = string_or_empty(model->value("id"))};
-  take_number(model->value("created"), facts.created);
-  take_number(model->value("max_model_len"), facts.context_max);
-  return facts;
-}
-
 }  // namespace pdjob::router

@@ -48,7 +48,11 @@ bool Worker::serves(Stage stage) const {
 }
 
 bool Worker::serves(std::string_view model) const {
-  return model.empty() || entry.model.empty() || entry.model == model;
+  return model.empty() || entry.model.empty() || entry.model == model || has_adapter(model);
+}
+
+bool Worker::has_route(std::string_view path) const {
+  return path.empty() || std::ranges::find(entry.routes, path) != entry.routes.end();
 }
 
 Health Worker::health(Instant now) const {
@@ -79,6 +83,9 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
     }
     Worker* const known = find_mutable(entry.name);
     if (known != nullptr && same_incarnation(known->entry, entry)) {
+      if (known->entry.adapters != entry.adapters) {
+        known->adapters = {entry.adapters.begin(), entry.adapters.end()};
+      }
       known->entry = entry;
       known->key_line = key_line_of(entry);
       kept.insert(known->id);
@@ -90,6 +97,8 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
     added.entry = entry;
     added.name_hash = name_hash(entry.name);
     added.key_line = key_line_of(entry);
+    added.adapters = {entry.adapters.begin(), entry.adapters.end()};
+    note_routes(entry);
     kept.insert(id);
   }
   std::vector<WorkerId> gone;
@@ -103,6 +112,15 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
   }
   index();
   return gone;
+}
+
+void WorkerTable::note_routes(const net::WorkerEntry& entry) {
+  constexpr size_t kKnownMax = 1024;
+  for (const std::string& route : entry.routes) {
+    if (routes_known_ < kKnownMax && routes_[route].insert(entry.model).second) {
+      routes_known_ += 1;
+    }
+  }
 }
 
 void WorkerTable::index() {
@@ -161,9 +179,22 @@ bool WorkerTable::knows_model(std::string_view model) const {
                      [&](const auto& row) { return row.second.serves(model); });
 }
 
+bool WorkerTable::knows_route(std::string_view path, std::string_view model) const {
+  const auto found = routes_.find(path);
+  if (found == routes_.end()) {
+    return false;
+  }
+  const auto& models = found->second;
+  return model.empty() || models.contains("") || models.contains(model) ||
+         std::ranges::any_of(workers_, [&](const auto& row) {
+           return row.second.has_adapter(model) && models.contains(row.second.entry.model);
+         });
+}
+
 std::vector<const Worker*> WorkerTable::candidates(const Search& search, Instant now) const {
   const auto fits = [&](const Worker& worker) {
-    return worker.accepts() && worker.serves(search.model) && !(search.paired && worker.lonely) &&
+    return worker.accepts() && worker.serves(search.model) && worker.has_route(search.route) &&
+           !(search.paired && worker.lonely) &&
            (search.partner == nullptr || worker.pairs_with(*search.partner)) &&
            (search.fingerprint == nullptr || worker.entry.fingerprint == *search.fingerprint) &&
            std::ranges::find(search.except, worker.id) == search.except.end();
@@ -186,6 +217,16 @@ bool WorkerTable::any(Stage stage, std::string_view model) const {
   return std::ranges::any_of(by_stage_.at(static_cast<size_t>(stage)), [&](const Worker* worker) {
     return worker->accepts() && worker->serves(model);
   });
+}
+
+void WorkerTable::note_adapter(WorkerId id, const std::string& name, bool has) {
+  if (Worker* worker = find_mutable(id)) {
+    if (has) {
+      worker->adapters.insert(name);
+    } else {
+      worker->adapters.erase(name);
+    }
+  }
 }
 
 void WorkerTable::begin(WorkerId id, uint64_t tokens, Instant now) {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +63,8 @@ struct Worker {
   bool silent = false;     // No answer to health checks for a while: it gets no new requests.
   uint32_t promised = 0;   // Requests that come here next, once their prompts are computed.
   uint32_t suspects = 0;   // Requests on trial here, which may have killed another worker.
+  // WorkerEntry::adapters, with the changes that this router has caused since.
+  std::set<std::string, std::less<>> adapters;
   // A decode worker without any prefill worker that it could fetch KV from.
   bool lonely = false;
 
@@ -74,6 +77,8 @@ struct Worker {
   bool accepts() const { return entry.standing == net::Standing::kServing && !silent; }
   bool serves(Stage stage) const;
   bool serves(std::string_view model) const;  // Either may be empty: any.
+  bool has_adapter(std::string_view name) const { return adapters.contains(name); }
+  bool has_route(std::string_view path) const;  // Empty: any.
   // True if KV of one means the same to the other, and they speak one protocol.
   bool pairs_with(const Worker& other) const {
     return entry.protocol == other.entry.protocol && entry.fingerprint == other.entry.fingerprint;
@@ -121,6 +126,7 @@ class WorkerTable {
   struct Search {
     Stage stage = Stage::kDecode;
     std::string_view model;
+    std::string_view route = {};
     const std::vector<WorkerId>& except;
     const Worker* partner = nullptr;  // Only those that pair with it.
     // Only those with the same WorkerEntry::fingerprint; null: any.
@@ -132,7 +138,13 @@ class WorkerTable {
   std::vector<const Worker*> candidates(const Search& search, Instant now) const;
   // True if any worker accepts such requests, in whatever health.
   bool any(Stage stage, std::string_view model) const;
+  // True if a worker of this model, or any if it is empty, has the route, or one of an earlier list
+  // had it.
+  bool knows_route(std::string_view path, std::string_view model) const;
 
+  // Records that a worker has an adapter, or has it no more, until it lists its adapters otherwise
+  // than so far. Ignores unknown ids.
+  void note_adapter(WorkerId id, const std::string& name, bool has);
   // Records that a leg begins or ends. Ignores unknown ids: the worker has left.
   void begin(WorkerId id, uint64_t tokens, Instant now);
   void end(WorkerId id, uint64_t tokens);
@@ -172,10 +184,14 @@ class WorkerTable {
   Worker* find_mutable(std::string_view name);
   // Makes by_name_ and by_stage_ anew, and finds the lonely ones.
   void index();
+  void note_routes(const net::WorkerEntry& entry);
 
   std::map<WorkerId, Worker> workers_;
   std::map<std::string, Worker*, std::less<>> by_name_;
   std::array<std::vector<const Worker*>, 2> by_stage_;  // In the order of their ids.
+  // Paths, with the models whose workers have or had them.
+  std::map<std::string, std::set<std::string, std::less<>>, std::less<>> routes_;
+  size_t routes_known_ = 0;
   uint64_t ids_made_ = 0;
 };
 

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "common/limits.h"
+#include "net/http/http_parser.h"
 #include "net/http/http_server.h"
+#include "net/http/multipart_parser.h"
 #include "openai/json/json_number.h"
 
 namespace pdjob::router {
@@ -89,6 +91,10 @@ constexpr auto kResponsesNames =
                   kResponsesShaping);
 constexpr openai::JsonNames kResponsesScanned{kResponsesNames};
 
+constexpr auto kPassedNames =
+    scanned_names({"model", "max_tokens", "stream"}, std::array<std::string_view, 0>{});
+constexpr openai::JsonNames kPassedScanned{kPassedNames};
+
 // The names of members in one form of body. Value.
 struct FormNames {
   const openai::JsonNames& scanned;
@@ -124,7 +130,8 @@ constexpr FormNames kForms[] = {
      .shaping = kResponsesShaping,
      .prompt = "input",
      .text = {},
-     .rid = {}}};
+     .rid = {}},
+    {.scanned = kPassedScanned, .shaping = {}, .prompt = {}, .text = {}, .rid = {}}};
 const FormNames& names_of(BodyForm form) { return kForms[static_cast<size_t>(form)]; }
 
 // Edits all four members, even empty ones: a client must not name a source of KV.
@@ -210,6 +217,16 @@ std::string one_token(std::string_view sampling_params) {
   return params->edited(edits);
 }
 
+// Of a Content-Type; clients leave it out for JSON.
+enum class BodyType { kJson, kForm, kOther };
+BodyType type_of(std::string_view content_type) {
+  const std::string_view type = content_type.substr(0, content_type.find_first_of("; "));
+  if (type.empty() || net::equal_ignoring_case(type, "application/json")) {
+    return BodyType::kJson;
+  }
+  return net::equal_ignoring_case(type, "multipart/form-data") ? BodyType::kForm : BodyType::kOther;
+}
+
 }  // namespace
 
 Result<RequestBody, openai::ApiError> RequestBody::scan(std::string text, BodyForm form) {
@@ -232,6 +249,36 @@ Result<RequestBody, openai::ApiError> RequestBody::scan(std::string text, BodyFo
                                                     : body.prompt());
   body.prompts_ = counts.prompts;
   body.prompt_tokens_ = std::max<uint64_t>(body.text_->size() / 4, counts.token_ids);
+  return body;
+}
+
+Result<RequestBody, openai::ApiError> RequestBody::pass(std::string text,
+                                                        std::string_view content_type) {
+  static const std::string kNothing = "{}";
+  const BodyType type = type_of(content_type);
+  RequestBody body;
+  body.text_ = std::make_unique<const std::string>(std::move(text));
+  body.form_ = BodyForm::kPassed;
+  body.unread_ = type != BodyType::kJson;
+  auto object = openai::JsonObject::scan(body.unread_ ? kNothing : *body.text_, kPassedScanned);
+  if (!object) {
+    return openai::to_api_error(object.error());
+  }
+  if (type == BodyType::kForm) {
+    const auto model = net::form_field(content_type, *body.text_, "model");
+    if (!model) {
+      return openai::to_api_error(model.error());
+    }
+    body.model_ = model->value_or("");
+  } else {
+    body.model_ = openai::json_string(object->value("model")).value_or("");
+  }
+  const int64_t limit = openai::json_integer(object->value("max_tokens")).value_or(-1);
+  body.output_tokens_ =
+      limit < 0 ? kOutputTokensAssumed : std::min(static_cast<uint64_t>(limit), kOutputTokensMax);
+  // A file of a form has no tokens that could be counted here.
+  body.prompt_tokens_ = body.unread_ ? 0 : body.text_->size() / 4;
+  body.object_ = std::move(*object);
   return body;
 }
 
@@ -317,6 +364,7 @@ openai::ApiKind kind_of(std::string_view path) {
     case BodyForm::kResponses:
       return openai::ApiKind::kResponses;
     case BodyForm::kOpenai:
+    case BodyForm::kPassed:
       break;
   }
   return path == "/v1/chat/completions" ? openai::ApiKind::kChat : openai::ApiKind::kCompletion;
@@ -324,6 +372,9 @@ openai::ApiKind kind_of(std::string_view path) {
 
 std::string_view RequestBody::prompt() const {
   const FormNames& names = names_of(form_);
+  if (passes()) {
+    return {};
+  }
   const std::string_view prompt = object_->value(names.prompt);
   return prompt.empty() && !names.text.empty() ? object_->value(names.text) : prompt;
 }
@@ -332,7 +383,7 @@ std::string_view RequestBody::user() const {
   if (form_ == BodyForm::kOpenai || form_ == BodyForm::kResponses || embeds()) {
     return object_->value("user");
   }
-  if (form_ == BodyForm::kTokens) {
+  if (form_ == BodyForm::kTokens || passes()) {
     return {};
   }
   const std::string_view key = object_->value("routing_key");
@@ -376,7 +427,7 @@ bool RequestBody::scores_prompt() const {
 }
 
 bool RequestBody::resumable() const {
-  return form_ != BodyForm::kSglang || object_->value("return_logprob") != "true";
+  return !passes() && (form_ != BodyForm::kSglang || object_->value("return_logprob") != "true");
 }
 
 std::string RequestBody::shape() const {
@@ -434,6 +485,9 @@ std::string RequestBody::prefill_leg(const KvWords& kv) const {
 }
 
 std::string RequestBody::decode_leg(const KvWords& kv, const More& more) const {
+  if (unread_) {
+    return *text_;
+  }
   const auto [params, host, port, room] = kv_edits(kv);
   std::vector<openai::JsonEdit> edits = {{"pdjob_resume", more.resume},
                                          {"pdjob_resume_weights", more.weights},

@@ -23,6 +23,7 @@ enum class BodyForm : uint8_t {
   kTokens,     // vLLM's POST /inference/v1/generate.
   kEmbedding,  // POST /v1/embeddings.
   kResponses,  // POST /v1/responses.
+  kPassed,     // Of a path that pdjob does not know (net::WorkerEntry::routes).
 };
 BodyForm form_of(std::string_view path);
 openai::ApiKind kind_of(std::string_view path);
@@ -39,6 +40,11 @@ class RequestBody {
   // Returns a 400 unless `text` is one JSON object with integer limits.
   static Result<RequestBody, openai::ApiError> scan(std::string text,
                                                     BodyForm form = BodyForm::kOpenai);
+  // A body of a path that pdjob does not know. Only its model is read: a member of a JSON object,
+  // or a field of a form. Returns a 400 unless it is what `content_type` says; other types than
+  // these two pass unread.
+  static Result<RequestBody, openai::ApiError> pass(std::string text,
+                                                    std::string_view content_type);
 
   const std::string& model() const { return model_; }  // Empty: not named.
   // All prompts. An estimate: about four bytes of text make a token; token ids are counted.
@@ -49,6 +55,7 @@ class RequestBody {
   // them.
   bool scores_prompt() const;
   bool embeds() const { return form_ == BodyForm::kEmbedding; }
+  bool passes() const { return form_ == BodyForm::kPassed; }
   // It reads its prompts, and generates at most one token: there is nothing to decode.
   bool prompt_only() const { return embeds() || (scores_prompt() && output_tokens_ <= 1); }
   // The maximal cost: all prompts, and the limits of all their choices.
@@ -96,6 +103,7 @@ class RequestBody {
   std::unique_ptr<const std::string> text_;
   std::optional<openai::JsonObject> object_;
   BodyForm form_ = BodyForm::kOpenai;
+  bool unread_ = false;  // It is no JSON object: `object_` is an empty one.
   std::string model_;
   uint64_t prompt_tokens_ = 0;
   uint64_t output_tokens_ = 0;

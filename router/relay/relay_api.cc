@@ -74,13 +74,14 @@ void RelayApi::route(RequestId id, net::HttpRequest& request, RequestBody body, 
     reply_json(*sink, *denial);
     return;
   }
-  begin(id,
-        {.sink = std::move(sink),
-         .abortable = generates && !body.embeds() && !reception_.is_row(request) &&
-                      !reception_.is_probe(request, reception_.config_of(tenant)),
-         .tenant = tenant,
-         .tokens_paid = tokens},
-        request, std::move(body), {.generates = generates});
+  begin(
+      id,
+      {.sink = std::move(sink),
+       .abortable = generates && !body.embeds() && !body.passes() && !reception_.is_row(request) &&
+                    !reception_.is_probe(request, reception_.config_of(tenant)),
+       .tenant = tenant,
+       .tokens_paid = tokens},
+      request, std::move(body), {.generates = generates});
 }
 
 void RelayApi::route_admitted(RequestId id, Admission::Tenant tenant,

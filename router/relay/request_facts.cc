@@ -18,7 +18,7 @@ Duration timeout_of(const net::HttpRequest& request) {
 // A prompt that is read leaves no rows behind.
 std::vector<uint64_t> blocks_of(const RequestBody& body, const TenantConfig& tenant,
                                 const Router& core) {
-  if (!core.wants_blocks() || body.scores_prompt() || body.embeds()) {
+  if (!core.wants_blocks() || body.scores_prompt() || body.embeds() || body.passes()) {
     return {};
   }
   std::string shape = body.shape();
@@ -68,7 +68,9 @@ RequestFacts request_facts(const net::HttpRequest& request, const RequestBody& b
     return may_pin ? std::string(request.header(header)) : std::string();
   };
   return {.model = body.model(),
+          .route = body.passes() ? std::string(request.path) : std::string(),
           .hands_over = kind.generates && !kind.alone && !body.scores_prompt() && !body.embeds() &&
+                        !body.passes() &&
                         (!body.several_prompts() || prefills_several_prompts(core)),
           .prompt_only = body.prompt_only(),
           .prompt_tokens = body.prompt_tokens(),

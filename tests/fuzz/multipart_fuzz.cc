@@ -5,13 +5,13 @@
 #include <string>
 #include <string_view>
 
-#include "batch/api/multipart_parser.h"
 #include "common/check.h"
+#include "net/http/multipart_parser.h"
 
 namespace {
 
 using namespace pdjob;
-using namespace pdjob::batch;
+using namespace pdjob::net;
 
 class Recorder final : public MultipartParser::Handler {
  public:

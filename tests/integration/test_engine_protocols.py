@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import contextlib
+import socket
+import subprocess
 import sys
 
 import httpx
@@ -294,3 +296,32 @@ def test_both_legs_to_pushing_engines_end_when_the_client_leaves(folder):
         with pytest.raises(httpx.TimeoutException):
             httpx.post(url + "/v1/completions", json={"model": "double", "prompt": "left", "max_tokens": 8}, timeout=0.5)
         eventually(lambda: sorted(fleet.cancelled) == ["d0", "p0"], 5, "both legs closed")
+
+
+@contextlib.contextmanager
+def engine_program(*flags):
+    """The double of vLLM's program. Yields its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    program = str(ROOT / "tests/support/engine_program_double.py")
+    child = subprocess.Popen([sys.executable, program, "serve", "tiny", "--host", "127.0.0.1", "--port", str(port), *flags], start_new_session=True)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        for pid in subprocess.run(["ps", "-o", "pid=", "--ppid", str(child.pid)], capture_output=True, text=True).stdout.split():
+            subprocess.run(["kill", "-9", pid])
+        child.kill()
+        child.wait()
+
+
+def test_an_engine_by_address_serves_the_routes_of_its_make_and_its_adapters(folder):
+    with engine_program("--enable-lora", "--lora-modules", "sql=/adapters/sql") as url, router(folder, [], [], "--worker", url) as pdjob:
+        eventually(lambda: "sql" in httpx.get(pdjob.url + "/v1/models").text, 20, "its list is known")
+        cards = {card["id"]: card for card in httpx.get(pdjob.url + "/v1/models").json()["data"]}
+        assert cards["sql"]["parent"] == "tiny" and cards["sql"]["max_model_len"] == 2048
+        message = {"model": "sql", "max_tokens": 2, "messages": [{"role": "user", "content": "one two three"}]}
+        reply = httpx.post(pdjob.url + "/v1/messages", json=message, timeout=30)
+        assert reply.json()["content"][0]["text"] == "eno owt"
+        # The router knows its make, and not its model: the engine says that it lacks the route.
+        assert httpx.post(pdjob.url + "/v1/rerank", json={"query": "a", "documents": ["b"]}, timeout=30).json() == {"detail": "Not Found"}
+        assert httpx.post(pdjob.url + "/v1/load_lora_adapter", json={}, timeout=30).status_code == 403

@@ -374,3 +374,139 @@ def test_the_engines_output_is_in_its_workers_log(folder):
         log = pathlib.Path(folder) / "logs/decode-0.log"
         eventually(lambda: "vllm has version 0.0-double" in log.read_text(), 10, "its version is known")
         assert "| DOUBLE of vllm: it computes nothing" in log.read_text()
+
+
+# --- routes that pdjob does not know
+
+
+def post(job, path, body=None, **more):
+    return httpx.post(job.url + path, json=body, timeout=30, **more) if body is not None else httpx.post(job.url + path, timeout=30, **more)
+
+
+MESSAGE = {"model": "tiny", "max_tokens": 4, "messages": [{"role": "user", "content": "one two three four five"}]}
+
+
+def test_messages_of_anthropics_api_reach_a_decode_engine(folder):
+    with foreign_job(folder) as job:
+        reply = post(job, "/v1/messages", MESSAGE | {"kv_transfer_params": {"remote_host": "evil"}})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["content"] == [{"type": "text", "text": "eno owt eerht ruof"}]
+        assert reply.headers["x-pdjob-decode"] == "decode-0"
+        streamed = post(job, "/v1/messages", MESSAGE | {"stream": True})
+        assert streamed.headers["content-type"].startswith("text/event-stream")
+        assert [line for line in streamed.text.splitlines() if line.startswith("event: ")] == [
+            "event: message_start", "event: content_block_delta", "event: message_stop"]
+        assert post(job, "/v1/messages", MESSAGE | {"max_tokens": 0}).json()["error"]["type"] == "invalid_request_error", "the engine's own answer"
+        counted = post(job, "/v1/messages/count_tokens", MESSAGE)
+        assert counted.json() == {"input_tokens": 5}
+        assert counted.headers["x-pdjob-decode"] == "prefill-0", "it only reads its prompt"
+        refused = post(job, "/v1/rerank", {"query": "a", "documents": ["a"]})
+        assert refused.status_code == 404, "no engine of this job has it: its model generates"
+        assert refused.json()["error"]["message"] == ("No worker here serves POST /v1/rerank. Workers with an engine of vLLM and SGLang do, if their "
+                                                      "model can (engine.kind).")
+        assert post(job, "/v1/messages", MESSAGE | {"model": "other"}).json()["error"]["code"] == "model_not_found"
+
+
+def test_responses_still_go_to_a_pair(folder):
+    with foreign_job(folder) as job:
+        reply = post(job, "/v1/responses", {"model": "tiny", "input": LONG, "max_output_tokens": 2})
+        assert reply.json()["output"][0]["content"][0]["text"] == expected(LONG, 2), reply.text
+        assert "x-pdjob-degraded" not in reply.headers
+        assert (reply.headers["x-pdjob-prefill"], reply.headers["x-pdjob-decode"]) == ("prefill-0", "decode-0")
+
+
+def test_a_model_that_only_pools_is_served_by_its_routes(folder):
+    with foreign_job(folder, prefill=0, engine="args: [--runner, pooling]") as job:
+        ranked = post(job, "/v1/rerank", {"model": "tiny", "query": "red apple", "documents": ["blue sky", "red car", "red apple pie"]})
+        assert [one["index"] for one in ranked.json()["results"]] == [2, 1, 0]
+        assert post(job, "/pooling", {"input": "abc"}).json()["data"][0]["data"] == [3.0]
+        assert post(job, "/v1/messages", MESSAGE).status_code == 404
+        for _ in range(4):
+            assert post(job, "/v1/score", {"model": "other", "text_1": "a", "text_2": "b"}).status_code == 404
+        assert "suspect" not in httpx.get(job.url + "/pdjob/workers").text, "a request for what an engine lacks is not its fault"
+
+
+def test_audio_is_passed_on_as_it_is(folder):
+    with foreign_job(folder, prefill=0, env=["DOUBLE_TASK=transcription"]) as job:
+        audio = os.urandom(300_000)
+        reply = post(job, "/v1/audio/transcriptions", files={"file": ("a.wav", audio, "audio/wav")}, data={"model": "tiny", "language": "en"})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["text"] == "300000 bytes"
+        other = post(job, "/v1/audio/translations", files={"file": ("a.wav", audio, "audio/wav")}, data={"model": "other"})
+        assert other.json()["error"]["code"] == "model_not_found"
+
+
+def test_sglang_alone_serves_its_routes_and_a_pair_of_it_does_not(folder, tmp_path_factory):
+    with foreign_job(folder, kind="sglang", prefill=0) as job:
+        assert post(job, "/v1/messages", MESSAGE).status_code == 200
+    with foreign_job(str(tmp_path_factory.mktemp("pair")), kind="sglang") as job:
+        assert post(job, "/v1/messages", MESSAGE).status_code == 404
+
+
+# --- adapters
+
+LORA = 'args: [--enable-lora, --lora-modules, "sql=/adapters/sql"]'
+
+
+def models(job):
+    return {card["id"]: card for card in httpx.get(job.url + "/v1/models").json()["data"]}
+
+
+def named(job, model):
+    return post(job, "/v1/completions", {"model": model, "prompt": "a b c", "max_tokens": 2})
+
+
+def test_adapters_of_the_command_line_are_models(folder):
+    with foreign_job(folder, engine=LORA) as job:
+        cards = models(job)
+        assert cards["sql"]["parent"] == "tiny" and cards["tiny"]["parent"] is None
+        assert {cards[name]["max_model_len"] for name in ("tiny", "sql")} == {2048}
+        reply = named(job, "sql")
+        assert reply.status_code == 200 and reply.json()["model"] == "sql", reply.text
+        assert reply.headers["x-pdjob-prefill"] == "prefill-0"
+        assert named(job, "tone").json()["error"]["code"] == "model_not_found"
+
+
+def test_an_adapter_is_loaded_into_the_fleet_and_taken_away(folder):
+    options = {"decode": 2, "engine": "args: [--enable-lora]", "env": ["VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"], "router": "open_adapters: true"}
+    with foreign_job(folder, **options) as job:
+        assert named(job, "tone").status_code == 404
+        order = {"lora_name": "tone", "lora_path": "/adapters/tone"}
+        done = post(job, "/v1/load_lora_adapter", order)
+        assert done.status_code == 200, done.text
+        assert done.json() == {"object": "adapter_order", "adapter": "tone", "loaded": 3, "failed": 0, "failures": [],
+                               "workers": done.json()["workers"]}
+        assert sorted(done.json()["workers"]) == ["decode-0", "decode-1", "prefill-0"]
+        assert all(named(job, "tone").status_code == 200 for _ in range(4)), "at once"
+        time.sleep(5)  # Longer than the engines' own lists take.
+        assert all(named(job, "tone").status_code == 200 for _ in range(4))
+        again = post(job, "/load_lora_adapter", order)
+        assert (again.status_code, again.json()["loaded"]) == (200, 3), "by SGLang's name, and for those that have it"
+        lost = post(job, "/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "/missing"})
+        assert lost.status_code == 404 and lost.json()["failed"] == 3 and "No adapter found" in lost.json()["failures"][0]["message"]
+        assert post(job, "/v1/unload_lora_adapter", {"lora_name": "tone"}).json()["unloaded"] == 3
+        assert named(job, "tone").status_code == 404
+        eventually(lambda: "tone" not in models(job), 10, "the list is right")
+
+
+def test_requests_go_where_the_adapter_is(folder):
+    options = {"prefill": 0, "decode": 2, "engine": "args: [--enable-lora]", "env": ["VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"]}
+    with foreign_job(folder, **options) as job:
+        worker = job.processes()["decode-1"]
+        key = {"Authorization": f"Bearer {job.worker_keys()['decode-1']}"}
+        order = {"lora_name": "tone", "lora_path": "/adapters/tone"}
+        assert httpx.post(worker["url"] + "/v1/load_lora_adapter", json=order, headers=key).status_code == 200
+        eventually(lambda: "tone" in models(job), 10, "its worker has told it")
+        assert {named(job, "tone").headers["x-pdjob-decode"] for _ in range(6)} == {"decode-1"}
+        refused = post(job, "/v1/load_lora_adapter", order)
+        assert refused.status_code == 403
+        assert refused.json()["error"]["message"] == ("Only who administrates may load and unload adapters: set router.open_adapters, or name a tenant "
+                                                      "with admin: true.")
+        os.kill(engine_pid(job, "decode-1"), signal.SIGKILL)
+        eventually(lambda: "tone" not in models(job), 30, "the engine that comes has it no more")
+
+
+def test_sglang_names_an_adapter_behind_its_model(folder):
+    with foreign_job(folder, kind="sglang", engine='args: [--enable-lora, --lora-paths, "sql=/adapters/sql"]') as job:
+        assert set(models(job)) == {"tiny", "tiny:sql"}
+        assert named(job, "tiny:sql").status_code == 200

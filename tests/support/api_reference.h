@@ -12,6 +12,7 @@
 #include "openai/headers.h"
 #include "router/control/control_words.h"
 #include "router/http_api.h"
+#include "router/members/engine_routes.h"
 #include "router/relay/leg_body.h"
 #include "router/relay/leg_head.h"
 #include "tests/support/known_fields.h"
@@ -65,6 +66,34 @@ inline void append_fields(std::string& text, std::string_view path, openai::ApiK
                 router::router_members(router::form_of(path)));
 }
 
+// Paths that only engines of other makes know.
+inline void append_engine_routes(std::string& text) {
+  std::map<std::string, std::string> workers;  // By path.
+  for (const auto& [make, protocol] :
+       {std::pair("vLLM", net::Protocol::kNixl), std::pair("SGLang", net::Protocol::kSglang)}) {
+    std::map<std::string, std::string> roles;
+    for (const net::Role role : {net::Role::kPrefill, net::Role::kDecode, net::Role::kBoth}) {
+      for (const std::string& path : router::engine_routes(protocol, role)) {
+        std::string& of_path = roles[path];
+        of_path.append(of_path.empty() ? "" : ", ").append(net::to_string(role));
+      }
+    }
+    for (const auto& [path, of_path] : roles) {
+      std::string& of_all = workers[path];
+      of_all.append(of_all.empty() ? "" : "; ").append(make).append(": ").append(of_path);
+    }
+  }
+  text +=
+      "\n### Router, passed on to engines of other makes\n\nThe method is POST. One worker serves "
+      "the whole request. The router reads only the model's name, and removes the words that name "
+      "a source of KV. [Routes of the engine](../how-to/run-vllm.md#routes-of-the-engine) has the "
+      "rest. Orders for adapters go to all workers that take them.\n\n"
+      "| path | workers that serve it |\n|---|---|\n";
+  for (const auto& [path, of_path] : workers) {
+    text.append("| `").append(path).append("` | ").append(of_path).append(" |\n");
+  }
+}
+
 inline std::string api_reference() {
   std::string text =
       "# Routes, fields and headers\n\nGenerated from the tables and the parsers of the code; a "
@@ -84,6 +113,7 @@ inline std::string api_reference() {
       "\n## Routes\n";
   append_routes(text, "Router", router::HttpApi::routes());
   append_routes(text, "Router, in a job of mode rollout", router::control_routes());
+  append_engine_routes(text);
   append_routes(text, "Worker", worker::OpenaiApi::routes());
   text +=
       "\n## Fields of request bodies\n\nThe lists have all fields of OpenAI's requests, vLLM's, "

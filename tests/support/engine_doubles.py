@@ -76,7 +76,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         double = self.server.double
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        if double.post(self, raw):
+            return
+        body = json.loads(raw)
         try:
             reply = double.generate(self, body)
         except ConnectionAbortedError:
@@ -99,7 +102,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             self.send_response(status)
             self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(text)))
+            self.send_header("Content-Length", str(len(text.encode())))
             self.end_headers()
             self.wfile.write(text.encode())
 
@@ -169,6 +172,10 @@ class EngineDouble:
     @property
     def url(self):
         return f"http://{self.host}:{self.ports[0]}"
+
+    def post(self, http, raw):
+        """Answers a POST that generates nothing, and returns True; otherwise False."""
+        return False
 
     def get(self, server, path):
         if path == "/v1/models":

@@ -7,8 +7,8 @@ to another. Like the real ones they start slowly, take long for their first requ
     engine_program_double.py -m sglang.launch_server ...        SGLang with disaggregation
 
 Variables for tests: DOUBLE_FAULT=memory|traceback|package (the start fails), DOUBLE_START_SECONDS, DOUBLE_HANG_FILE (while that file exists,
-requests run without progress), DOUBLE_DEAF_FILE (while it exists, GETs take 6 s), DOUBLE_STEP_SECONDS (of a reply), DOUBLE_FLIP_FILE (a decode
-engine whose port is in that file computes with one word of the KV changed).
+requests run without progress), DOUBLE_DEAF_FILE (while it exists, GETs take 6 s), DOUBLE_STEP_SECONDS (of a reply), DOUBLE_TASK=transcription (the model
+transcribes), DOUBLE_FLIP_FILE (a decode engine whose port is in that file computes with one word of the KV changed).
 """
 
 import argparse
@@ -25,6 +25,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from engine_doubles import EngineDouble, Fleet, Refused, check_prefill  # noqa: E402
+from engine_routes_double import Routes  # noqa: E402
 from stream_double import StreamWriter, ids_of, text_of  # noqa: E402
 
 BLOCK_TOKENS = 128
@@ -154,8 +155,10 @@ class ProgramDouble(EngineDouble):
 
     counts_load = False
 
-    def __init__(self, name, host, port, model, key):
+    def __init__(self, name, host, port, model, key, routes):
+        self.routes = routes
         self.model, self.key, self.counts = model, key, {"prompt": 0, "generation": 0, "external": 0}
+        self.passed = 0  # Requests that generate no text.
         self.in_flight, self.running = 0, 0  # A request counts as running from its first step on.
         self.seen = set()
         self.lock = threading.Lock()
@@ -166,7 +169,9 @@ class ProgramDouble(EngineDouble):
         if file_is_there("DOUBLE_DEAF_FILE"):
             time.sleep(6)
         if path == "/v1/models":
-            return 200, {"object": "list", "data": [{"id": self.model, "object": "model"}]}
+            return 200, self.routes.models(int(time.time()))  # As the real ones, at each answer.
+        if path == "/openapi.json":
+            return 200, self.routes.openapi()
         if path == "/metrics":
             return 200, self.metrics()
         if path == "/load":
@@ -175,9 +180,28 @@ class ProgramDouble(EngineDouble):
             return 200, {"version": "0.0-double"}
         return super().get(server, path)
 
+    def post(self, http, raw):
+        guarded = http.path.startswith("/v1") and http.path not in self.routes.generating
+        if self.key and guarded and http.headers["Authorization"] != f"Bearer {self.key}":
+            http.reply(401, json.dumps({"error": "Unauthorized"}))
+            return True
+        try:
+            answer = self.routes.answer(http, raw)
+        except (AssertionError, KeyError, TypeError) as complaint:
+            say(f"COMPLAINT of the double: {complaint!r} in {raw[:500]}")
+            answer = 400, {"error": {"message": repr(complaint), "type": "BadRequestError", "param": None, "code": 400}}
+        if answer is None:
+            return False
+        status, body = answer
+        http.reply(status, body, "text/event-stream") if isinstance(body, str) and "event:" in body else http.reply(
+            status, body if isinstance(body, str) else json.dumps(body))
+        with self.lock:
+            self.passed += 1
+        return True
+
     def generate(self, http, body):
         assert not self.key or http.headers["Authorization"] == f"Bearer {self.key}", "the key is missing"
-        assert body["model"] == self.model, f"the model {body['model']} does not exist"
+        assert self.routes.knows(body["model"]), f"the model {body['model']} does not exist"
         with self.lock:
             self.in_flight += 1
         stepped = False
@@ -203,7 +227,10 @@ class ProgramDouble(EngineDouble):
 
     def prompt_of(self, body):
         """Returns a text, or token ids."""
-        return body["prompt"] if "prompt" in body else json.dumps(body["messages"])
+        if "prompt" in body:
+            return body["prompt"]
+        prompt = body["messages"] if "messages" in body else body["input"]
+        return prompt if isinstance(prompt, str) else json.dumps(prompt)
 
     def stream(self, http, body, _):
         prompt = self.prompt_of(body)
@@ -223,13 +250,17 @@ class ProgramDouble(EngineDouble):
             self.seen.add(prompt)
 
     def complete(self, http, body, prompt):
-        tokens = body.get("max_tokens", 16)
+        tokens = body.get("max_output_tokens" if http.path == "/v1/responses" else "max_tokens", 16)
         for _ in range(0 if body.get("stream") else tokens):
             if TOKEN_SECONDS:
                 time.sleep(TOKEN_SECONDS)
             self.count_token()
         words = [word[::-1] for word in prompt.split()[:tokens]]
-        reply = {**self.text(http, " ".join(words)), "object": "text_completion", "model": self.model}
+        if http.path == "/v1/responses":
+            content = [{"type": "output_text", "text": " ".join(words), "annotations": []}]
+            return {"id": "resp_1", "object": "response", "model": body["model"], "kv_transfer_params": None,
+                    "output": [{"type": "message", "role": "assistant", "content": content}]}
+        reply = {**self.text(http, " ".join(words)), "object": "text_completion", "model": body["model"]}
         if body.get("logprobs") is not None:
             pieces = [" " * (number > 0) + word for number, word in enumerate(words)]
             reply["choices"][0]["logprobs"] = {"tokens": pieces, "token_logprobs": [-0.01] * len(pieces),
@@ -249,7 +280,9 @@ class VllmDouble(ProgramDouble):
         if config:
             self.side_host, self.side_port = os.environ["VLLM_NIXL_SIDE_CHANNEL_HOST"], int(os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"])
             self.kv = [KvServer(self.side_host, self.side_port + rank) for rank in range(args.data_parallel_size)]
-        super().__init__("vllm", args.host, args.port, args.served_model_name or args.model, os.environ.get("VLLM_API_KEY"))
+        super().__init__("vllm", args.host, args.port, args.served_model_name or args.model, os.environ.get("VLLM_API_KEY"),
+                         Routes("vllm", args.served_model_name or args.model, os.environ.get("DOUBLE_TASK", args.runner), adapters_of(args),
+                                os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING") in ("1", "True", "true")))
 
     def metrics(self):
         counts = self.counts
@@ -270,7 +303,10 @@ class VllmDouble(ProgramDouble):
 
     def prefill(self, http, body, prompt, params):
         assert self.role == "kv_producer"
-        check_prefill(body)
+        if http.path == "/v1/responses":
+            assert body["max_output_tokens"] == 1 and body["store"] is False and not body.get("stream"), "a prefill leg makes one token"
+        else:
+            check_prefill(body)
         nulls = ("remote_engine_id", "remote_block_ids", "remote_host", "remote_port")
         assert params == {"do_remote_decode": True, "do_remote_prefill": False, **dict.fromkeys(nulls)}, params
         self.take_in(prompt, external=False)
@@ -304,7 +340,8 @@ class SglangDouble(ProgramDouble):
         if self.mode == "prefill":
             self.kv = KvServer(args.host, args.disaggregation_bootstrap_port)
             self.bootstrap = (args.host, args.disaggregation_bootstrap_port)
-        super().__init__("sglang", args.host, args.port, args.served_model_name or args.model_path, None)
+        super().__init__("sglang", args.host, args.port, args.served_model_name or args.model_path, None,
+                         Routes("sglang", args.served_model_name or args.model_path, "generate", adapters_of(args), loads=True))
 
     def metrics(self):
         assert self.has_metrics
@@ -335,6 +372,11 @@ class SglangDouble(ProgramDouble):
         return self.complete(http, body, prompt)
 
 
+def adapters_of(args):
+    """NAME=PATH of each adapter; None: the engine has no place for any."""
+    return dict(module.split("=", 1) for module in args.adapters or []) if args.enable_lora else None
+
+
 def fail_unless(condition, why):
     assert condition, why
     return False
@@ -355,7 +397,10 @@ def vllm(argv):
         parser.add_argument(*flags, type=int, default=1)
     parser.add_argument("--node-rank", "-r", type=int, default=0)
     parser.add_argument("--master-addr", default="127.0.0.1")
-    for flag in ("--enforce-eager", "--enable-server-load-tracking", "--enable-expert-parallel", "--headless", "--trust-remote-code"):
+    parser.add_argument("--runner", default="generate", choices=["generate", "pooling"])
+    parser.add_argument("--lora-modules", nargs="+", dest="adapters")
+    parser.add_argument("--max-loras", type=int)
+    for flag in ("--enable-lora", "--enforce-eager", "--enable-server-load-tracking", "--enable-expert-parallel", "--headless", "--trust-remote-code"):
         parser.add_argument(flag, action="store_true")
     args = parser.parse_args(argv)
     args.headless = args.headless or fail_unless(args.node_rank == 0, "only --headless nodes follow")
@@ -380,7 +425,8 @@ def sglang(argv):
     parser.add_argument("--node-rank", type=int, default=0)
     parser.add_argument("--dist-init-addr", default="127.0.0.1:0")
     parser.add_argument("--disaggregation-transfer-backend", default="mooncake", choices=["mooncake", "nixl", "ascend", "mori", "fake"])
-    for flag in ("--enable-metrics", "--enable-dp-attention", "--disaggregation-enable-kv-checksum", "--disaggregation-decode-enable-radix-cache"):
+    parser.add_argument("--lora-paths", nargs="+", dest="adapters")
+    for flag in ("--enable-lora", "--enable-metrics", "--enable-dp-attention", "--disaggregation-enable-kv-checksum", "--disaggregation-decode-enable-radix-cache"):
         parser.add_argument(flag, action="store_true")
     args = parser.parse_args(argv)
     args.headless = args.node_rank > 0  # A follower answers /health alone, and nobody asks it.

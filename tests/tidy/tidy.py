@@ -45,7 +45,7 @@ ROOMS = {
     "openai/json": "",
     "openai": "json",
     "openai/kv_events": "",
-    "openai/replies": "",
+    "openai/replies": "json",
     "engine/schema": "",
     "engine/grammar": "schema",
     "engine/kernels": "",

@@ -35,6 +35,7 @@
 #include "net/loop/event_loop.h"
 #include "openai/json/json_edit.h"
 #include "worker/foreign/engine_guard.h"
+#include "worker/foreign/engine_lists.h"
 #include "worker/foreign/engine_log.h"
 #include "worker/foreign/engine_supervisor.h"
 #include "worker/foreign/port_claims.h"
@@ -49,6 +50,8 @@ constexpr size_t kErrorBytesMax = 300;
 constexpr int kReadsPerTurn = 16;
 // Between two looks at which processes the engine has.
 constexpr Duration kProcessesInterval = std::chrono::seconds(5);
+// Between two questions which models and adapters it has.
+constexpr Duration kModelsInterval = std::chrono::seconds(2);
 constexpr Duration kWorthSaying = std::chrono::milliseconds(10);
 
 net::Protocol protocol_of(const std::string& word) {
@@ -76,8 +79,8 @@ std::string warm_up_body(const std::string& model) {
 // Lines of an access log about our own questions, one or two a second.
 std::vector<std::string> access_lines(const engine::EngineRecipe& recipe) {
   std::vector<std::string> lines;
-  for (const std::string& path :
-       {recipe.ready_path, recipe.metrics.path, recipe.metrics.in_flight_path}) {
+  for (const std::string& path : {recipe.ready_path, recipe.metrics.path,
+                                  recipe.metrics.in_flight_path, recipe.models_path}) {
     if (!path.empty()) {
       lines.push_back("\"GET " + path + " HTTP/1.1\" 200");
     }
@@ -144,6 +147,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 
   ~EngineProcess() {
     loop_.cancel(cores_timer_);
+    loop_.cancel(models_timer_);
     if (output_.valid()) {
       loop_.unwatch(output_.get());
     }
@@ -326,11 +330,13 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     });
   }
 
+  // An engine whose model generates nothing lacks the route.
   void carry_out(const WarmUp& /*effect*/) {
     ask("POST", recipe_.warm_up_path, warm_up_body(command_.words.at("served_name")),
         [this](const Result<net::HttpReply>& reply) {
+          generates_ = !reply || reply->status != 404;
           const std::string error = !reply ? reply.error().message
-                                    : reply->status == 200
+                                    : reply->status == 200 || !generates_
                                         ? ""
                                         : "status " + std::to_string(reply->status) + ": " +
                                               reply->body.substr(0, kErrorBytesMax);
@@ -368,18 +374,64 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
         });
   }
 
+  // Registers once the engine has said what it serves.
   void carry_out(const Serve& /*effect*/) {
-    member_->serve({.name = options_.spec.name,
-                    .engine_id = options_.spec.engine_id,
-                    .role = options_.spec.role,
-                    .host = host(),
-                    .port = command_.port(),
-                    .model = command_.words.at("served_name"),
-                    .kv_address = command_.kv_address,
-                    .key = key(),
-                    .protocol = protocol_of(recipe_.protocol),
-                    .abort = recipe_.abort,
-                    .fingerprint = options_.fingerprint});
+    self_ = {.name = options_.spec.name,
+             .engine_id = options_.spec.engine_id,
+             .role = options_.spec.role,
+             .host = host(),
+             .port = command_.port(),
+             .model = command_.words.at("served_name"),
+             .kv_address = command_.kv_address,
+             .key = key(),
+             .protocol = protocol_of(recipe_.protocol),
+             .abort = recipe_.abort,
+             .fingerprint = options_.fingerprint,
+             .routes = engine::routes_of(recipe_, net::to_string(options_.spec.role)),
+             .adapter_name = recipe_.adapter_name,
+             .generates = generates_};
+    ask_routes();
+  }
+
+  void ask_routes() {
+    if (recipe_.routes.listed_in.empty() || self_.routes.empty()) {
+      return ask_models();
+    }
+    ask("GET", recipe_.routes.listed_in, "", [this](const Result<net::HttpReply>& reply) {
+      if (reply && reply->status == 200) {
+        self_.routes = listed_routes(std::move(self_.routes), reply->body);
+      }
+      ask_models();
+    });
+  }
+
+  // First before it registers, then now and then: somebody may load adapters.
+  void ask_models() {
+    if (recipe_.models_path.empty()) {
+      return register_engine();
+    }
+    ask("GET", recipe_.models_path, "", [this](const Result<net::HttpReply>& reply) {
+      const bool answered = reply && reply->status == 200;
+      const auto listed = answered ? openai::parse_model_list(reply->body, recipe_.adapter_name)
+                                   : openai::ListedModels{.adapters = self_.adapters};
+      if (listed.adapters_left_out > 0 && left_out_line_.opens(loop_.now())) {
+        log::warn("requests cannot name " + std::to_string(listed.adapters_left_out) +
+                  " of the engine's adapters: there are too many, or their names are too long");
+      }
+      const bool changed = take_models(listed, self_);
+      if (!registered_) {
+        register_engine();
+      } else if (changed) {
+        log::info("the engine has " + std::to_string(self_.adapters.size()) + " adapters");
+        member_->change(self_);
+      }
+      models_timer_ = loop_.call_at(loop_.now() + kModelsInterval, [this] { ask_models(); });
+    });
+  }
+
+  void register_engine() {
+    registered_ = true;
+    member_->serve(self_);
     const std::string url = "http://" + address_text(host(), command_.port());
     log::info(recipe_.name + " serves as " + net::to_string(options_.spec.role) + " on " + url);
     ask_version();
@@ -462,11 +514,16 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   EngineLog log_{access_lines(recipe_)};
   std::unique_ptr<net::ChildProcess> guard_;
   std::unique_ptr<net::JobMember> member_;
+  net::WorkerEntry self_;  // What it registers.
+  bool registered_ = false;
+  bool generates_ = true;  // WorkerEntry::generates.
+  WarnGate left_out_line_{std::chrono::minutes(10)};
   Runner runner_;
   std::vector<int64_t> processes_;  // Of the engine.
   Instant processes_due_{};
   RunDelays delays_;  // Of all its threads.
   net::TimerId cores_timer_;
+  net::TimerId models_timer_;
   std::optional<net::ChildExit> crash_;  // The worker ends in the same way.
   int exit_code_ = kExitOk;
 };

@@ -80,7 +80,9 @@ class FakeWorker final : public net::HttpHandler {
             .host = "127.0.0.1",
             .port = port_,
             .model = model,
-            .kv_address = foreign_ ? "" : R"({"remote_engine_id":"e1","remote_port":77})"};
+            .kv_address = foreign_ ? "" : R"({"remote_engine_id":"e1","remote_port":77})",
+            .routes = routes,
+            .adapters = adapters};
   }
   net::HttpAddress address() const { return {"127.0.0.1", port_}; }
   const std::string& name() const { return name_; }
@@ -125,6 +127,8 @@ class FakeWorker final : public net::HttpHandler {
   void on_client_gone(net::ExchangeId /*id*/) override { clients_gone += 1; }
 
   std::string model = "m";  // Empty accepts any model.
+  std::vector<std::string> routes;
+  std::vector<std::string> adapters;
   std::vector<Heard> heard;
   int clients_gone = 0;
   Answer answer;
@@ -1099,6 +1103,196 @@ TEST_F(HttpApiTest, SendsWhatOnlyReadsItsPromptToAPrefillWorkerAlone) {
   EXPECT_EQ(prefill.heard[1].path, "/v1/embeddings");
   EXPECT_EQ(prefill.heard[1].body, R"({"input":"x"})") << "no client names a source of KV";
   EXPECT_TRUE(decode.heard.empty());
+}
+
+// --- routes that only engines of other makes know
+
+struct PassedRouteTest : HttpApiTest {
+  FakeWorker& add_engine(const std::string& name, net::Role role, std::vector<std::string> routes) {
+    FakeWorker& worker = add(name, role, /*foreign=*/true);
+    worker.routes = std::move(routes);
+    return worker;
+  }
+};
+
+TEST_F(PassedRouteTest, AreSentToAWorkerThatHasThemUnread) {
+  FakeWorker& plain = add_engine("b0", net::Role::kBoth, {});
+  FakeWorker& worker = add_engine("b1", net::Role::kBoth, {"/v1/rerank", "/v1/messages"});
+  serve();
+  const std::string body = R"({ "query":"q", "documents":["a","b"], "model":"m" })";
+  EXPECT_EQ(exchange("POST", "/v1/rerank", body).status, 200);
+  const std::string streamed = R"({"model":"m","max_tokens":3,"stream":true})";
+  EXPECT_EQ(exchange("POST", "/v1/messages", streamed).body,
+            "data: {\"t\":1}\n\ndata: {\"t\":2}\n\ndata: [DONE]\n\n");
+  ASSERT_EQ(worker.heard.size(), 2U);
+  EXPECT_EQ(worker.heard[0].path, "/v1/rerank");
+  EXPECT_EQ(worker.heard[0].body, body);
+  EXPECT_EQ(worker.heard[1].body, streamed);
+  EXPECT_TRUE(plain.heard.empty());
+  expect_idle();
+}
+
+TEST_F(PassedRouteTest, TakeForms) {
+  FakeWorker& worker = add_engine("b0", net::Role::kBoth, {"/v1/audio/transcriptions"});
+  worker.model = "whisper";
+  serve();
+  const auto form = [](const std::string& model) {
+    return "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRI\r\n"
+           "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n" +
+           model + "\r\n--b--\r\n";
+  };
+  const char* const type = "Content-Type: multipart/form-data; boundary=b\r\n";
+  EXPECT_EQ(exchange("POST", "/v1/audio/transcriptions", form("whisper"), type).status, 200);
+  EXPECT_EQ(exchange("POST", "/v1/audio/transcriptions", form("other"), type).status, 404);
+  EXPECT_EQ(exchange("POST", "/v1/audio/transcriptions", "--c", type).status, 400);
+  ASSERT_EQ(worker.heard.size(), 1U);
+  EXPECT_EQ(worker.heard[0].body, form("whisper"));
+}
+
+TEST_F(PassedRouteTest, ThatNoWorkerHasSayWhoWould) {
+  add_engine("b0", net::Role::kBoth, {"/v1/messages"});
+  FakeWorker& own = add("b1", net::Role::kBoth);
+  own.model = "own";
+  serve();
+  EXPECT_EQ(exchange("POST", "/v1/rerank", "{}").body,
+            R"({"error":{"message":"No worker here serves POST /v1/rerank. Workers with an engine )"
+            R"(of vLLM and SGLang do, if their model can (engine.kind).",)"
+            R"("type":"invalid_request_error","param":null,"code":"not_found"}})");
+  EXPECT_EQ(exchange("POST", "/v1/messages", R"({"model":"own"})").body,
+            R"({"error":{"message":"No worker of this model serves POST /v1/messages.",)"
+            R"("type":"invalid_request_error","param":null,"code":"not_found"}})");
+  EXPECT_EQ(exchange("POST", "/nowhere", "{}").body,
+            R"({"error":{"message":"Invalid URL: POST /nowhere",)"
+            R"("type":"invalid_request_error","param":null,"code":"not_found"}})");
+  EXPECT_EQ(exchange("GET", "/v1/messages", "").status, 405);
+  EXPECT_EQ(exchange("GET", "/v1/rerank", "").status, 404);
+}
+
+TEST_F(PassedRouteTest, AreAdmittedAsOthersAre) {
+  config.tenants = {{.name = "a", .key_sha256 = sha256_of("sk-a"), .requests_per_minute = 1}};
+  FakeWorker& worker = add_engine("b0", net::Role::kBoth, {"/v1/rerank"});
+  serve();
+  const std::string key = "Authorization: Bearer sk-a\r\n";
+  EXPECT_EQ(exchange("POST", "/v1/rerank", "{}").status, 401);
+  EXPECT_EQ(exchange("POST", "/v1/rerank", "{}", key).status, 200);
+  EXPECT_EQ(exchange("POST", "/v1/rerank", "{}", key).status, 429);
+  ASSERT_EQ(worker.heard.size(), 1U);
+  EXPECT_EQ(worker.heard[0].authorization, "") << "the tenant's key stays here";
+}
+
+TEST_F(PassedRouteTest, AreTriedElsewhereBeforeTheFirstByte) {
+  FakeWorker& dead = add_engine("b0", net::Role::kBoth, {"/v1/rerank"});
+  add_engine("b1", net::Role::kBoth, {"/v1/rerank"});
+  serve();
+  dead.die();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(exchange("POST", "/v1/rerank", "{}").status, 200);
+  }
+  expect_idle();
+}
+
+// --- adapters
+
+TEST_F(PassedRouteTest, AnAdapterIsAModelOfItsWorkers) {
+  FakeWorker& plain = add_engine("b0", net::Role::kBoth, {});
+  FakeWorker& tuned = add_engine("b1", net::Role::kBoth, {});
+  tuned.adapters = {"sql"};
+  serve();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(complete(R"({"model":"sql","prompt":"x"})").status, 200);
+  }
+  EXPECT_EQ(tuned.heard.size(), 3U);
+  EXPECT_TRUE(plain.heard.empty());
+  EXPECT_NE(exchange("GET", "/v1/models", "").body.find(R"("root":"sql","parent":"m")"),
+            std::string::npos);
+  EXPECT_NE(exchange("GET", "/v1/models/sql", "").body.find(R"("id":"sql")"), std::string::npos);
+}
+
+constexpr const char* kLoadSql = R"({"lora_name":"sql","lora_path":"/adapters/sql"})";
+
+TEST_F(PassedRouteTest, AnAdapterIsLoadedIntoAllWorkersThatCan) {
+  config.open_adapters = true;
+  FakeWorker& vllm =
+      add_engine("b0", net::Role::kBoth, {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"});
+  FakeWorker& sglang = add_engine("b1", net::Role::kBoth, {"/load_lora_adapter"});
+  FakeWorker& other = add_engine("b2", net::Role::kBoth, {});
+  serve();
+  EXPECT_EQ(exchange("POST", "/v1/load_lora_adapter", kLoadSql).body,
+            R"({"object":"adapter_order","adapter":"sql","loaded":2,"failed":0,)"
+            R"("workers":["b0","b1"],"failures":[]})");
+  ASSERT_EQ(vllm.heard.size(), 1U);
+  EXPECT_EQ(vllm.heard[0].path, "/v1/load_lora_adapter");
+  EXPECT_EQ(vllm.heard[0].body, kLoadSql);
+  ASSERT_EQ(sglang.heard.size(), 1U);
+  EXPECT_EQ(sglang.heard[0].path, "/load_lora_adapter");
+  EXPECT_TRUE(other.heard.empty());
+  EXPECT_EQ(complete(R"({"model":"sql","prompt":"x"})").status, 200) << "at once";
+  EXPECT_EQ(exchange("POST", "/unload_lora_adapter", R"({"lora_name":"sql"})").body,
+            R"({"object":"adapter_order","adapter":"sql","unloaded":1,"failed":0,)"
+            R"("workers":["b0"],"failures":[]})");
+}
+
+TEST_F(PassedRouteTest, AnAdapterThatSomeWorkersCannotLoadIsAFailureThatNamesThem) {
+  config.open_adapters = true;
+  for (const char* name : {"b0", "b1"}) {
+    add_engine(name, net::Role::kBoth, {"/v1/load_lora_adapter"});
+  }
+  workers[1]->answer = [](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
+    server.reply(id, 404, "application/json", "no such file");
+  };
+  serve();
+  const net::HttpReply partly = exchange("POST", "/v1/load_lora_adapter", kLoadSql);
+  EXPECT_EQ(partly.status, 502);
+  EXPECT_EQ(partly.body,
+            R"({"object":"adapter_order","adapter":"sql","loaded":1,"failed":1,"workers":["b0"],)"
+            R"("failures":[{"worker":"b1","status":404,"message":"no such file"}]})");
+  workers[0]->answer = workers[1]->answer;
+  EXPECT_EQ(exchange("POST", "/v1/load_lora_adapter", kLoadSql).body, partly.body)
+      << "what refuses because it has it already, has it";
+  EXPECT_EQ(exchange("POST", "/v1/load_lora_adapter",
+                     R"({"lora_name":"tone","lora_path":"/adapters/tone"})")
+                .status,
+            404);
+}
+
+TEST_F(PassedRouteTest, OrdersOfAdaptersThatAreWrongAreRefused) {
+  config.open_adapters = true;
+  add_engine("b0", net::Role::kBoth, {"/v1/unload_lora_adapter"});
+  serve();
+  EXPECT_EQ(exchange("POST", "/v1/load_lora_adapter", kLoadSql).body,
+            R"({"error":{"message":"No worker here loads adapters. vLLM does with --enable-lora )"
+            R"(and the variable VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, SGLang with --enable-lora )"
+            R"((engine.args, engine.env).","type":"invalid_request_error","param":null,)"
+            R"("code":"not_found"}})");
+  EXPECT_EQ(exchange("POST", "/v1/unload_lora_adapter", R"({"name":"sql"})").body,
+            R"({"error":{"message":"lora_name: must be a text that is not empty",)"
+            R"("type":"invalid_request_error","param":"lora_name","code":null}})");
+  EXPECT_EQ(exchange("POST", "/v1/unload_lora_adapter", "[]").status, 400);
+  EXPECT_EQ(
+      exchange("POST", "/v1/unload_lora_adapter", R"({"lora_name":"sql","model":"x"})").status,
+      404);
+  EXPECT_TRUE(workers[0]->heard.empty());
+}
+
+TEST_F(PassedRouteTest, OnlyWhoAdministratesLoadsAdapters) {
+  add_engine("b0", net::Role::kBoth, {"/v1/load_lora_adapter"});
+  serve();
+  EXPECT_EQ(exchange("POST", "/v1/load_lora_adapter", kLoadSql).body,
+            R"({"error":{"message":"Only who administrates may load and unload adapters: set )"
+            R"(router.open_adapters, or name a tenant with admin: true.",)"
+            R"("type":"invalid_request_error","param":null,"code":"forbidden"}})");
+  config.tenants = {{.name = "a", .key_sha256 = sha256_of("sk-a")},
+                    {.name = "root", .key_sha256 = sha256_of("sk-root"), .admin = true}};
+  config.open_adapters = true;  // It counts for nothing where there are tenants.
+  serve();
+  const auto status = [this](const std::string& key) {
+    return exchange("POST", "/v1/load_lora_adapter", kLoadSql,
+                    key.empty() ? "" : "Authorization: Bearer " + key + "\r\n")
+        .status;
+  };
+  EXPECT_EQ(status(""), 401);
+  EXPECT_EQ(status("sk-a"), 403);
+  EXPECT_EQ(status("sk-root"), 200);
 }
 
 TEST_F(HttpApiTest, ObeysPins) {

@@ -75,5 +75,35 @@ TEST(EngineRecipe, AnEmptyFileIsRefused) {
   EXPECT_NE(errors_of("").find("the file is empty"), std::string::npos);
 }
 
+TEST(EngineRecipe, RoutesArePathsOfEachRole) {
+  const auto recipe = parse_engine_recipe("r.yaml", R"(command: [e]
+ready: /ready
+routes: {any: [/v1/rerank], decode: [/v1/messages]}
+)");
+  ASSERT_TRUE(recipe.has_value()) << recipe.error().message;
+  EXPECT_EQ(routes_of(*recipe, "prefill"), std::vector<std::string>{"/v1/rerank"});
+  EXPECT_EQ(routes_of(*recipe, "decode"), (std::vector<std::string>{"/v1/rerank", "/v1/messages"}));
+  EXPECT_EQ(
+      errors_of(R"(command: [e]
+ready: /ready
+routes: {any: [rerank], listed_in: openapi}
+models: models
+adapter_name: "{base}:{adapter}"
+)"),
+      R"(r.yaml:3:15: routes.any: must be paths such as /v1/rerank, of at most 64 letters, digits and _-./, and not below /pdjob, got rerank
+    routes: {any: [rerank], listed_in: openapi}
+                  ^
+r.yaml:3:36: routes.listed_in: must begin with /
+    routes: {any: [rerank], listed_in: openapi}
+                                       ^
+r.yaml:4:9: models: must begin with /
+    models: models
+            ^
+r.yaml:5:15: adapter_name: {base} means nothing here; known are {adapter}, {model}
+    adapter_name: "{base}:{adapter}"
+                  ^
+)");
+}
+
 }  // namespace
 }  // namespace pdjob::engine

@@ -550,6 +550,32 @@ TEST(Job, RegistrationsAreAcknowledgedEachTimeTheyCome) {
   EXPECT_TRUE(world.sent<net::Acknowledge>("prefill-0"));
 }
 
+TEST(Job, ALaterRegistrationChangesOnlyTheAdapters) {
+  World world;
+  world.start();
+  for (const char* name : {"router-0", "decode-0"}) {
+    world.register_process(name);
+  }
+  world.effects.clear();
+  world.tell(MessageArrived{
+      "decode-0", net::Registered{.worker = {.name = "decode-0",
+                                             .engine_id = world.process("decode-0").engine_id,
+                                             .port = 9,
+                                             .adapters = {"sql"}},
+                                  .number = 1}});
+  const std::vector<Send> sent = world.all<Send>();
+  EXPECT_TRUE(std::ranges::any_of(
+      sent, [](const Send& send) { return send.message == net::Message(net::Acknowledge{1}); }));
+  const auto told = std::ranges::find_if(sent, [](const Send& send) {
+    return send.peer == "router-0" && std::holds_alternative<net::Membership>(send.message);
+  });
+  ASSERT_NE(told, sent.end());
+  const auto& workers = std::get<net::Membership>(told->message).workers;
+  ASSERT_EQ(workers.size(), 1U);
+  EXPECT_EQ(workers[0].adapters, Names{"sql"});
+  EXPECT_EQ(workers[0].port, 40001);
+}
+
 TEST(Job, NamesAndRolesInsideARegistrationAreNotBelieved) {
   World world;
   world.start();

@@ -274,5 +274,21 @@ TEST(MembershipLog, RandomLossesNeverLeaveARouterBehind) {
   }
 }
 
+TEST(MembershipLog, RoutersAreToldWhichAdaptersAWorkerHas) {
+  World world;
+  world.add("router-0", net::Role::kRouter);
+  world.add("decode-0", net::Role::kDecode);
+  world.start("router-0");
+  world.start("decode-0");
+  world.publish();
+  world.processes["decode-0"].entry.adapters = {"sql"};
+  world.set("decode-0", ProcessState::kRegistered);
+  EXPECT_EQ(world.publish(), 1U);
+  ASSERT_EQ(world.lists["router-0"].workers().size(), 1U);
+  EXPECT_EQ(world.lists["router-0"].workers()[0].adapters, std::vector<std::string>{"sql"});
+  world.set("decode-0", ProcessState::kRegistered);
+  EXPECT_EQ(world.publish(), 0U) << "nothing has changed";
+}
+
 }  // namespace
 }  // namespace pdjob::launcher

@@ -114,5 +114,18 @@ TEST_F(JobMemberTest, HeartbeatsTellHowLongThreadsWaitedForCores) {
   EXPECT_EQ(heartbeat().starved_permille, 0);
 }
 
+TEST_F(JobMemberTest, AChangeIsToldUntilItIsAcknowledgedItself) {
+  hear(Acknowledge{});
+  sent_.clear();
+  member_.change({.name = "decode-0", .engine_id = "decode-0.n.7", .adapters = {"sql"}});
+  ASSERT_EQ(sent_.size(), 1U) << "at once";
+  const auto& told = std::get<Registered>(sent_[0]);
+  EXPECT_EQ(told.worker.adapters, std::vector<std::string>{"sql"});
+  hear(Acknowledge{});
+  EXPECT_EQ(registrations_of_a_beat(), 1) << "that was of the entry before";
+  hear(Acknowledge{.number = told.number});
+  EXPECT_EQ(registrations_of_a_beat(), 0);
+}
+
 }  // namespace
 }  // namespace pdjob::net

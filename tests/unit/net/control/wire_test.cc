@@ -35,7 +35,11 @@ WorkerEntry worker_entry() {
           .context_max = 4096,
           .created = 1790000000,
           .shares_cores = true,
-          .fingerprint = "fedcba9876543210"};
+          .fingerprint = "fedcba9876543210",
+          .routes = {"/v1/rerank", "/pooling"},
+          .adapters = {"sql", "tone"},
+          .adapter_name = "{model}:{adapter}",
+          .generates = false};
 }
 
 WorkerLoad worker_load() {
@@ -62,7 +66,7 @@ WorkerLoad worker_load() {
 }
 
 std::vector<Message> one_of_each() {
-  return {Registered{.worker = worker_entry(), .pid = 4711},
+  return {Registered{.worker = worker_entry(), .pid = 4711, .number = 2},
           HeartbeatSent{.name = "decode-1",
                         .engine_id = "e",
                         .sequence = 9,
@@ -71,7 +75,7 @@ std::vector<Message> one_of_each() {
                         .load = worker_load(),
                         .unusable = true,
                         .troubles = {{"decode-2", "it answered 401"}}},
-          Acknowledge{},
+          Acknowledge{.number = 2},
           Membership{.version = 7,
                      .since = 6,
                      .workers = {worker_entry(), worker_entry()},
@@ -132,11 +136,11 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x13\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x14\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
   EXPECT_EQ(encode(MembershipApplied{.engine_id = "ab", .version = 3}),
-            std::string("pdjb\x13\x00\x07\x00\x02\x00\x00\x00"
+            std::string("pdjb\x14\x00\x07\x00\x02\x00\x00\x00"
                         "ab\x03\x00\x00\x00\x00\x00\x00\x00",
                         22));
 }

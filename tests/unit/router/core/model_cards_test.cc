@@ -36,5 +36,22 @@ TEST(ModelCards, AreWhatWorkersSay) {
   EXPECT_EQ(cards[2].created, 1000);
 }
 
+TEST(ModelCards, AnAdapterNamesItsModelAndFitsWhatItsWorkersFit) {
+  Router router({}, 1);
+  std::vector<RouterEffect> effects;
+  net::WorkerEntry small = worker("a", "m", 2048, 900);
+  net::WorkerEntry large = worker("b", "m", 4096, 800);
+  large.adapters = {"sql"};
+  router.step(WorkersChanged{{small, large}}, Instant{}, effects);
+  const auto cards = model_cards(router, 1000);
+  ASSERT_EQ(cards.size(), 2U);
+  EXPECT_EQ(cards[0].id, "m");
+  EXPECT_EQ(cards[0].parent, "");
+  EXPECT_EQ(cards[1].id, "sql");
+  EXPECT_EQ(cards[1].parent, "m");
+  EXPECT_EQ(cards[1].context_max, 4096U) << "the small worker does not have it";
+  EXPECT_EQ(cards[1].created, 800);
+}
+
 }  // namespace
 }  // namespace pdjob::router

@@ -127,5 +127,114 @@ TEST_F(RouterTest, LimitsChangeWhileItRuns) {
   EXPECT_EQ(sleep(seconds(1)), Words{"refuse 503"});
 }
 
+// --- routes that pdjob does not know
+
+net::WorkerEntry with_routes(const std::string& name, net::Role role,
+                             std::vector<std::string> routes) {
+  net::WorkerEntry worker = entry(name, role, "");
+  worker.routes = std::move(routes);
+  return worker;
+}
+
+struct RouteTest : RouterTest {
+  RouteTest() {
+    workers({with_routes("p0", net::Role::kPrefill, {"/v1/rerank"}),
+             with_routes("d0", net::Role::kDecode, {"/v1/rerank", "/v1/messages"}),
+             with_routes("d1", net::Role::kDecode, {})});
+  }
+  Words arrive_at(const std::string& route) {
+    return arrive({.route = route, .hands_over = false});
+  }
+};
+
+TEST_F(RouteTest, GoToOneWorkerThatHasThem) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(arrive_at("/v1/messages"), Words{"decode#1@d0"});
+    answered(Stage::kDecode, 200);
+    ended(Stage::kDecode);
+  }
+  expect_idle();
+}
+
+TEST_F(RouteTest, GoToAPrefillWorkerThatHasThem) {
+  EXPECT_EQ(arrive_at("/v1/rerank"), (Words{"bypass", "decode#1@p0"}));
+  EXPECT_EQ(failed(Stage::kDecode), (Words{"retry unreachable", "decode#2@d0"}));
+  EXPECT_EQ(answered(Stage::kDecode, 200, 2), Words{"relay decode#2"});
+}
+
+TEST_F(RouteTest, ARefusalOfAPrefillWorkerIsPassedOn) {
+  arrive_at("/v1/rerank");
+  EXPECT_EQ(answered(Stage::kDecode, 400), Words{"relay decode#1"});
+}
+
+TEST_F(RouteTest, AnEngineThatLacksARouteAfterAllIsNotAvoided) {
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(arrive_at("/v1/messages"), Words{"decode#1@d0"});
+    EXPECT_EQ(answered(Stage::kDecode, 404), Words{"relay decode#1"});
+    ended(Stage::kDecode);
+  }
+  EXPECT_EQ(router().workers().find("d0")->failures, 0U);
+}
+
+TEST_F(RouteTest, NobodysRouteIsNotFoundAndAnAbsentWorkersIsWaitedFor) {
+  EXPECT_EQ(arrive_at("/v1/score"), Words{"refuse 404"});
+  EXPECT_EQ(refusal.error.message, "No worker of this model serves POST /v1/score.");
+  workers({with_routes("d1", net::Role::kDecode, {})});
+  EXPECT_EQ(arrive_at("/v1/messages"), Words{});
+  EXPECT_EQ(workers({with_routes("d2", net::Role::kDecode, {"/v1/messages"})}),
+            Words{"decode#1@d2"});
+}
+
+// --- adapters
+
+struct AdapterTest : RouterTest {
+  static net::WorkerEntry with_adapters(const std::string& name, net::Role role,
+                                        std::vector<std::string> adapters) {
+    net::WorkerEntry worker = entry(name, role);
+    worker.adapters = std::move(adapters);
+    return worker;
+  }
+  AdapterTest() {
+    workers({with_adapters("p0", net::Role::kPrefill, {}),
+             with_adapters("p1", net::Role::kPrefill, {"sql"}),
+             with_adapters("d0", net::Role::kDecode, {}),
+             with_adapters("d1", net::Role::kDecode, {"sql"})});
+  }
+};
+
+TEST_F(AdapterTest, BothWorkersOfAPairHaveIt) {
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(arrive({.model = "sql"}), (Words{"prefill#1@p1 offer", "decode#1@d1 fetch"}));
+    step(ClientLeft{kRequest});
+  }
+  EXPECT_EQ(arrive({.model = "tone"}), Words{"refuse 404"});
+}
+
+TEST_F(AdapterTest, IsNotPrefilledWhereItIsNot) {
+  workers({with_adapters("p0", net::Role::kPrefill, {}),
+           with_adapters("d1", net::Role::kDecode, {"sql"})});
+  EXPECT_EQ(arrive({.model = "sql"}), (Words{"degraded", "decode#1@d1"}));
+}
+
+TEST_F(AdapterTest, IsServedAsSoonAsItIsLoaded) {
+  for (const char* name : {"p0", "d0"}) {
+    step(AdapterChanged{router().workers().find(name)->id, "tone", true});
+  }
+  EXPECT_EQ(arrive({.model = "tone"}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+  step(ClientLeft{kRequest});
+  step(AdapterChanged{router().workers().find("d0")->id, "tone", false});
+  EXPECT_EQ(router().models(), std::set<std::string>{"m"});
+}
+
+TEST_F(AdapterTest, AWorkerThatLostItIsNotAvoided) {
+  config.attempts = 1;
+  for (int i = 0; i < 4; ++i) {
+    arrive({.model = "sql"});
+    answered(Stage::kDecode, 404);
+    step(ClientLeft{kRequest});
+  }
+  EXPECT_EQ(router().workers().find("d1")->failures, 0U);
+}
+
 }  // namespace
 }  // namespace pdjob::router

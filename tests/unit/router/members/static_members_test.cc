@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "router/members/engine_routes.h"
+
 namespace pdjob::router {
 namespace {
 
@@ -299,6 +301,45 @@ TEST_F(StaticMembersTest, WarnOfPairsThatCannotHandOver) {
   EXPECT_EQ(warnings, std::vector<std::string>{
                           "no KV can go from p0 to h:2, so h:2 computes prompts again: they speak "
                           "different protocols"});
+}
+
+constexpr std::string_view kWithAdapter =
+    R"({"data":[{"id":"m","created":7,"max_model_len":2048},{"id":"sql","parent":"m"}]})";
+
+TEST_F(StaticMembersTest, AreAskedForTheirAdaptersNowAndThen) {
+  watch();
+  become_foreign(1);
+  answer(1, Question::kModels, 200, kModels);
+  ASSERT_EQ(there.size(), 1U);
+  EXPECT_EQ(there[0].adapters, std::vector<std::string>{});
+  questions();
+  pass(StaticMembers::kPollInterval);
+  answer(1, Question::kHealth, 200);
+  EXPECT_EQ(questions(), "h:2/health ");
+  pass(StaticMembers::kModelsInterval);
+  answer(1, Question::kHealth, 200);
+  EXPECT_EQ(questions(), "h:2/health h:2/v1/models ");
+  answer(1, Question::kModels, 200, kWithAdapter);
+  EXPECT_EQ(there[0].model, "m");
+  EXPECT_EQ(there[0].adapters, std::vector<std::string>{"sql"});
+  EXPECT_EQ(notes.back(), "worker h:2 (decode) at h:2 has 1 adapters");
+  pass(StaticMembers::kModelsInterval);
+  answer(1, Question::kHealth, 200);
+  answer(1, Question::kModels, 500);
+  EXPECT_EQ(there[0].adapters, std::vector<std::string>{"sql"}) << "it serves what it served";
+}
+
+TEST_F(StaticMembersTest, ServeTheRoutesOfTheirMakeOrThoseOfTheConfig) {
+  const auto routes = [this](RouterConfig config) {
+    watch(std::move(config));
+    become_foreign(1);
+    answer(1, Question::kModels, 200, kModels);
+    return there.empty() ? std::vector<std::string>{} : there[0].routes;
+  };
+  EXPECT_EQ(routes({}), engine_routes(net::Protocol::kNixl, net::Role::kDecode));
+  RouterConfig config;
+  config.engine_routes = {"/v1/odd"};
+  EXPECT_EQ(routes(config), std::vector<std::string>{"/v1/odd"});
 }
 
 }  // namespace

@@ -38,12 +38,5 @@ TEST(WorkerDescription, RefusesWhatIsNone) {
   }
 }
 
-TEST(WorkerDescription, TakesTheFirstModel) {
-  EXPECT_EQ(only_model(R"({"object":"list","data":[{"id":"tiny","object":"model"}]})").id, "tiny");
-  EXPECT_EQ(only_model(R"({"data":[{"id":"tiny"},{"id":"adapter"}]})").id, "");
-  EXPECT_EQ(only_model(R"({"data":[]})").id, "");
-  EXPECT_EQ(only_model("nonsense").id, "");
-}
-
 }  // namespace
 }  // namespace pdjob::router

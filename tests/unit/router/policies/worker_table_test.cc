@@ -129,5 +129,62 @@ TEST_F(WorkerTableTest, IgnoresWhatIsSaidOfWorkersThatLeft) {
   EXPECT_EQ(table.find(WorkerId{1}), nullptr);
 }
 
+TEST_F(WorkerTableTest, OffersOnlyWorkersWithTheRoute) {
+  net::WorkerEntry foreign = entry("f0", net::Role::kBoth);
+  foreign.routes = {"/v1/rerank"};
+  table.replace({entry("b0", net::Role::kBoth), foreign});
+  const std::vector<WorkerId> none;
+  const auto with = [&](std::string_view route) {
+    return ids(table.candidates({.model = "m", .route = route, .except = none}, now)).size();
+  };
+  EXPECT_EQ(with(""), 2U);
+  EXPECT_EQ(with("/v1/rerank"), 1U);
+  EXPECT_EQ(with("/v1/score"), 0U);
+}
+
+TEST_F(WorkerTableTest, RemembersRoutesOfWorkersThatAreAway) {
+  net::WorkerEntry foreign = entry("f0", net::Role::kBoth);
+  foreign.routes = {"/v1/rerank"};
+  foreign.adapters = {"sql"};
+  table.replace({entry("b0", net::Role::kBoth), foreign});
+  EXPECT_TRUE(table.knows_route("/v1/rerank", "m"));
+  EXPECT_TRUE(table.knows_route("/v1/rerank", ""));
+  EXPECT_TRUE(table.knows_route("/v1/rerank", "sql")) << "an adapter of that model";
+  EXPECT_FALSE(table.knows_route("/v1/rerank", "other"));
+  EXPECT_FALSE(table.knows_route("/v1/score", "m"));
+  table.replace({});
+  EXPECT_TRUE(table.knows_route("/v1/rerank", "m"));
+}
+
+TEST_F(WorkerTableTest, AnAdapterIsAModelOfTheWorkersThatHaveIt) {
+  net::WorkerEntry tuned = entry("b1", net::Role::kBoth);
+  tuned.adapters = {"sql"};
+  table.replace({entry("b0", net::Role::kBoth), tuned});
+  const std::vector<WorkerId> none;
+  const auto named = [&](std::string_view model) {
+    return ids(table.candidates({.model = model, .except = none}, now)).size();
+  };
+  EXPECT_EQ(named("m"), 2U);
+  EXPECT_EQ(named("sql"), 1U);
+  EXPECT_TRUE(table.knows_model("sql"));
+  EXPECT_FALSE(table.knows_model("tone"));
+}
+
+TEST_F(WorkerTableTest, WhatTheRouterDidToAdaptersCountsUntilTheWorkerListsOthers) {
+  const WorkerId id = table.find("b0")->id;
+  table.note_adapter(id, "sql", true);
+  net::WorkerEntry told = entry("b0", net::Role::kBoth);
+  table.replace({told});
+  EXPECT_TRUE(table.find(id)->has_adapter("sql")) << "the list is from before";
+  told.adapters = {"sql", "tone"};
+  table.replace({told});
+  table.note_adapter(id, "tone", false);
+  table.replace({told});
+  EXPECT_FALSE(table.find(id)->has_adapter("tone"));
+  told.adapters = {};
+  table.replace({told});
+  EXPECT_FALSE(table.find(id)->has_adapter("sql"));
+}
+
 }  // namespace
 }  // namespace pdjob::router

@@ -353,5 +353,57 @@ TEST(RequestBodyShape, OnlyTextsThatTokensAloneTellApartAreAskedAbout) {
   EXPECT_FALSE(tokenizable(R"({"messages":[{"content":[{"type":"input_audio"}]}]})"));
 }
 
+// --- bodies of paths that pdjob does not know
+
+RequestBody passed(const std::string& text, std::string_view type = "application/json") {
+  auto body = RequestBody::pass(text, type);
+  EXPECT_TRUE(body) << text << ": " << (body ? "" : body.error().message);
+  return body ? *std::move(body) : RequestBody();
+}
+
+TEST(PassedBody, IsAnObjectWithAModel) {
+  const std::string text = R"( {"query": "q", "model":"m", "documents":["a"], "stream":true} )";
+  const RequestBody body = passed(text);
+  EXPECT_EQ(body.model(), "m");
+  EXPECT_EQ(body.decode_leg({}), text);
+  EXPECT_TRUE(body.stream());
+  EXPECT_FALSE(body.resumable());
+  EXPECT_FALSE(body.several_prompts());
+  EXPECT_EQ(body.prompt_tokens(), text.size() / 4);
+  EXPECT_EQ(passed(R"({"max_tokens":7})").output_tokens(), 7U);
+  EXPECT_EQ(passed(R"({"max_tokens":"seven"})").output_tokens(), 256U) << "the engine refuses it";
+  EXPECT_EQ(passed(R"({})", "").model(), "");
+}
+
+TEST(PassedBody, NamesNoSourceOfKv) {
+  EXPECT_EQ(passed(R"({"kv_transfer_params":{"remote_host":"evil"},"bootstrap_room":6,"x":1})")
+                .decode_leg({}),
+            R"({"x":1})");
+}
+
+TEST(PassedBody, IsAFormWithAModel) {
+  const std::string form =
+      "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n" +
+      std::string(1, '\0') +
+      "\xff\r\n--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nw\r\n--b--\r\n";
+  const RequestBody body = passed(form, "multipart/form-data; boundary=b");
+  EXPECT_EQ(body.model(), "w");
+  EXPECT_EQ(body.decode_leg({}), form);
+  EXPECT_EQ(body.prompt_tokens(), 0U);
+}
+
+TEST(PassedBody, OfAnotherTypeIsNotRead) {
+  const RequestBody body = passed("RIFF", "audio/wav");
+  EXPECT_EQ(body.model(), "");
+  EXPECT_EQ(body.decode_leg({}), "RIFF");
+}
+
+TEST(PassedBody, ThatIsNotWhatItsTypeSaysIsRefused) {
+  EXPECT_EQ(RequestBody::pass("[1]", "application/json").error().status, 400);
+  const auto form = RequestBody::pass("{}", "multipart/form-data; boundary=b");
+  EXPECT_EQ(form.error().status, 400);
+  EXPECT_EQ(form.error().message, "the form is malformed: it does not begin with its boundary");
+}
+
 }  // namespace
 }  // namespace pdjob::router

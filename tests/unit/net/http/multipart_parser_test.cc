@@ -1,11 +1,11 @@
-#include "batch/api/multipart_parser.h"
+#include "net/http/multipart_parser.h"
 
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace pdjob::batch {
+namespace pdjob::net {
 namespace {
 
 struct Seen {
@@ -115,5 +115,36 @@ TEST(MultipartParser, TakesTheBoundaryFromTheContentType) {
   EXPECT_FALSE(boundary_of(""));
 }
 
+constexpr const char* kFormType = "multipart/form-data; boundary=b";
+
+std::string part(const std::string& disposition, const std::string& value) {
+  return "--b\r\nContent-Disposition: form-data; " + disposition + "\r\n\r\n" + value + "\r\n";
+}
+
+TEST(FormField, IsFoundBehindALongFile) {
+  const std::string form = part(R"(name="file"; filename="a.wav")", std::string(300'000, 'x')) +
+                           part(R"(name="model")", "whisper") + "--b--\r\n";
+  EXPECT_EQ(form_field(kFormType, form, "model").value(), "whisper");
+  EXPECT_EQ(form_field(kFormType, form, "language").value(), std::nullopt);
+}
+
+TEST(FormField, IsTheFirstOneAndNoFile) {
+  const std::string form = part(R"(name="model"; filename="m")", "file") +
+                           part(R"(name="model")", "first") + part(R"(name="model")", "second") +
+                           "--b--\r\n";
+  EXPECT_EQ(form_field(kFormType, form, "model").value(), "first");
+}
+
+TEST(FormField, NeedsAWholeForm) {
+  EXPECT_EQ(form_field(kFormType, part("name=x", "y"), "model").error().message,
+            "the form is malformed: it lacks its end");
+  EXPECT_EQ(form_field("text/plain", "x", "model").error().message,
+            "the request must be multipart/form-data");
+  const std::string form =
+      part("name=model", std::string(kFormFieldBytesMax + 1, 'm')) + "--b--\r\n";
+  EXPECT_EQ(form_field(kFormType, form, "model").error().message,
+            "the form is malformed: its field model is too long");
+}
+
 }  // namespace
-}  // namespace pdjob::batch
+}  // namespace pdjob::net

@@ -2,20 +2,27 @@
 // strict: no preamble, no nested parts, no transfer encodings, a boundary of RFC 2046. Value.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/result.h"
 
-namespace pdjob::batch {
+namespace pdjob::net {
 
 // The boundary that a Content-Type names. kInvalidArgument: it is no form, or its boundary is
 // wrong.
 Result<std::string> boundary_of(std::string_view content_type);
 
+// The value of the first field `name` of a whole form; empty optional: it has none. A value may
+// have at most kFormFieldBytesMax bytes. kInvalidArgument: up to that field, the form is malformed.
+inline constexpr size_t kFormFieldBytesMax = 1024;
+Result<std::optional<std::string>> form_field(std::string_view content_type, std::string_view body,
+                                              std::string_view name);
+
 class MultipartParser {
  public:
-  static constexpr size_t kPartsMax = 16;
+  static constexpr size_t kPartsMax = 64;
   static constexpr size_t kPartHeadBytesMax = 4096;
 
   struct Part {
@@ -63,4 +70,4 @@ class MultipartParser {
   size_t parts_ = 0;
 };
 
-}  // namespace pdjob::batch
+}  // namespace pdjob::net

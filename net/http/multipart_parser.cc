@@ -1,11 +1,11 @@
-#include "batch/api/multipart_parser.h"
+#include "net/http/multipart_parser.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "net/http/http_parser.h"
 
-namespace pdjob::batch {
+namespace pdjob::net {
 namespace {
 
 constexpr size_t kBoundaryBytesMax = 70;  // RFC 2046, 5.1.1.
@@ -65,7 +65,7 @@ std::optional<Parameter> take_parameter(std::string_view& text) {
 // The parameters of `value` behind its first word.
 Result<MultipartParser::Part> part_of_disposition(std::string_view value) {
   const size_t word_end = std::min(value.find(';'), value.size());
-  if (!net::equal_ignoring_case(trimmed(value.substr(0, word_end)), "form-data")) {
+  if (!equal_ignoring_case(trimmed(value.substr(0, word_end)), "form-data")) {
     return malformed("a part is not form-data");
   }
   std::string_view rest = value.substr(word_end);
@@ -76,8 +76,8 @@ Result<MultipartParser::Part> part_of_disposition(std::string_view value) {
     if (!parameter) {
       return malformed("a Content-Disposition that cannot be read");
     }
-    const bool is_name = net::equal_ignoring_case(parameter->name, "name");
-    const bool is_filename = net::equal_ignoring_case(parameter->name, "filename");
+    const bool is_name = equal_ignoring_case(parameter->name, "name");
+    const bool is_filename = equal_ignoring_case(parameter->name, "filename");
     if ((is_name && named) || (is_filename && part.is_file)) {
       return malformed("a name is given twice");
     }
@@ -109,15 +109,14 @@ Result<MultipartParser::Part> part_of_head(std::string_view head) {
     }
     const std::string_view name = line.substr(0, colon);
     const std::string_view value = trimmed(line.substr(colon + 1));
-    if (net::equal_ignoring_case(name, "content-disposition")) {
+    if (equal_ignoring_case(name, "content-disposition")) {
       if (part) {
         return malformed("a part has two Content-Dispositions");
       }
       PDJOB_TRY(part, part_of_disposition(value));
-    } else if (net::equal_ignoring_case(name, "content-transfer-encoding") &&
-               !net::equal_ignoring_case(value, "binary") &&
-               !net::equal_ignoring_case(value, "8bit") &&
-               !net::equal_ignoring_case(value, "7bit")) {
+    } else if (equal_ignoring_case(name, "content-transfer-encoding") &&
+               !equal_ignoring_case(value, "binary") && !equal_ignoring_case(value, "8bit") &&
+               !equal_ignoring_case(value, "7bit")) {
       return malformed("a part has a transfer encoding");
     }
   }
@@ -125,11 +124,46 @@ Result<MultipartParser::Part> part_of_head(std::string_view head) {
               : Result<MultipartParser::Part>(malformed("a part lacks its Content-Disposition"));
 }
 
+// Keeps the value of one field.
+class FieldReader final : public MultipartParser::Handler {
+ public:
+  explicit FieldReader(std::string_view name) : name_(name) {}
+
+  const std::optional<std::string>& found() const { return found_; }
+
+  Status on_part(const MultipartParser::Part& part) override {
+    reads_ = !found_ && !part.is_file && part.name == name_;
+    return ok();
+  }
+  Status on_bytes(std::string_view bytes) override {
+    if (!reads_) {
+      return ok();
+    }
+    value_ += bytes;
+    return value_.size() <= kFormFieldBytesMax
+               ? ok()
+               : Status(malformed("its field " + std::string(name_) + " is too long"));
+  }
+  Status on_part_end() override {
+    if (reads_) {
+      found_ = std::move(value_);
+      reads_ = false;
+    }
+    return ok();
+  }
+
+ private:
+  const std::string_view name_;
+  bool reads_ = false;
+  std::string value_;
+  std::optional<std::string> found_;
+};
+
 }  // namespace
 
 Result<std::string> boundary_of(std::string_view content_type) {
   const size_t word_end = std::min(content_type.find(';'), content_type.size());
-  if (!net::equal_ignoring_case(trimmed(content_type.substr(0, word_end)), "multipart/form-data")) {
+  if (!equal_ignoring_case(trimmed(content_type.substr(0, word_end)), "multipart/form-data")) {
     return Error{ErrorCode::kInvalidArgument, "the request must be multipart/form-data"};
   }
   std::string_view rest = content_type.substr(word_end);
@@ -139,7 +173,7 @@ Result<std::string> boundary_of(std::string_view content_type) {
     if (!parameter) {
       return malformed("its Content-Type cannot be read");
     }
-    if (net::equal_ignoring_case(parameter->name, "boundary")) {
+    if (equal_ignoring_case(parameter->name, "boundary")) {
       if (!boundary.empty()) {
         return malformed("it has two boundaries");
       }
@@ -151,6 +185,24 @@ Result<std::string> boundary_of(std::string_view content_type) {
     return malformed("its boundary is missing or wrong");
   }
   return boundary;
+}
+
+// In pieces, because the field may stand before a long file.
+Result<std::optional<std::string>> form_field(std::string_view content_type, std::string_view body,
+                                              std::string_view name) {
+  constexpr size_t kPieceBytes = size_t{64} * 1024;
+  PDJOB_TRY(const std::string boundary, boundary_of(content_type));
+  MultipartParser parser(boundary);
+  FieldReader reader(name);
+  while (!body.empty() && !reader.found()) {
+    const std::string_view piece = body.substr(0, kPieceBytes);
+    body.remove_prefix(piece.size());
+    PDJOB_TRY_STATUS(parser.feed(piece, reader));
+  }
+  if (!reader.found() && !parser.done()) {
+    return malformed("it lacks its end");
+  }
+  return reader.found();
 }
 
 Status MultipartParser::feed(std::string_view bytes, Handler& handler) {
@@ -251,4 +303,4 @@ Result<bool> MultipartParser::take_body(Handler& handler) {
   return true;
 }
 
-}  // namespace pdjob::batch
+}  // namespace pdjob::net
