@@ -23,6 +23,10 @@ std::optional<std::string> users_variable(const Texts& env, std::string_view var
   return std::nullopt;
 }
 
+bool has_feature(const ForeignConfig& config, const RecipeFeature& feature) {
+  return std::ranges::find(config.features, feature.name) != config.features.end();
+}
+
 // The recipe's additions for this role and device.
 struct Template {
   Texts args;
@@ -52,6 +56,16 @@ Template template_of(const EngineRecipe& recipe, const ForeignConfig& config,
   if (!values.nics.empty()) {
     all.add(recipe.near);
   }
+  if (recipe.publishes) {
+    all.add(recipe.kv_events.part);
+  }
+  for (const RecipeFeature& feature : recipe.features) {
+    if (has_feature(config, feature)) {
+      all.add(values.role == "prefill"  ? feature.prefill
+              : values.role == "decode" ? feature.decode
+                                        : RecipePart{});
+    }
+  }
   return all;
 }
 
@@ -64,7 +78,8 @@ std::string first_ports(std::string_view nics) {
   return text.empty() ? text : text + ":1";
 }
 
-Words words_of(const EngineRecipe& recipe, const EngineValues& values) {
+Words words_of(const EngineRecipe& recipe, const ForeignConfig& config,
+               const EngineValues& values) {
   const auto lease = std::chrono::ceil<std::chrono::seconds>(values.lease).count();
   const EngineShape& shape = values.shape;
   Words words = {{"model", values.model},
@@ -86,6 +101,9 @@ Words words_of(const EngineRecipe& recipe, const EngineValues& values) {
                  {"interface", values.interface},
                  {"nics", values.nics},
                  {"nic_ports", first_ports(values.nics)}};
+  for (const RecipeFeature& feature : recipe.features) {
+    words.insert_or_assign(feature.name, has_feature(config, feature) ? feature.text : "");
+  }
   const std::vector<PortWord> ports = port_words(recipe, shape);
   for (size_t i = 0; i < values.ports.size(); ++i) {
     words.insert_or_assign(ports.at(i).word, std::to_string(values.ports[i]));
@@ -197,14 +215,14 @@ bool is_secret(const std::string& variable, const std::string& value) {
 
 }  // namespace
 
-uint16_t EngineCommand::port() const {
-  const auto found = words.find("port");
+uint16_t EngineCommand::port_of(std::string_view word) const {
+  const auto found = words.find(word);
   return found == words.end() ? 0 : parse_number<uint16_t>(found->second).value_or(0);
 }
 
 EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& config,
                              const EngineValues& values) {
-  const Merge merge(template_of(recipe, config, values), config, words_of(recipe, values));
+  const Merge merge(template_of(recipe, config, values), config, words_of(recipe, config, values));
   EngineCommand command{.argv = merge.args(), .words = merge.words(), .warnings = merge.warnings()};
   if (!config.program.empty()) {
     command.argv.front() = config.program;
@@ -224,7 +242,7 @@ std::vector<uint16_t> ports_of_user(const EngineRecipe& recipe, const ForeignCon
   const std::vector<PortWord> words = port_words(recipe, values.shape);
   EngineValues none = values;
   none.ports.assign(words.size(), 0);
-  const Merge merge(template_of(recipe, config, none), config, words_of(recipe, none));
+  const Merge merge(template_of(recipe, config, none), config, words_of(recipe, config, none));
   std::vector<uint16_t> ports;
   for (const PortWord& word : words) {
     const auto found = merge.words().find(word.word);

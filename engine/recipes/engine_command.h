@@ -41,7 +41,8 @@ struct EngineCommand {
 
   std::string kv_address;  // As net::WorkerEntry has it.
 
-  uint16_t port() const;
+  uint16_t port() const { return port_of("port"); }
+  uint16_t port_of(std::string_view word) const;  // 0: it has no such port.
 };
 
 EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& config,

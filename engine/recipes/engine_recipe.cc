@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/config/http_paths.h"
 #include "common/config/shipped_files.h"
+#include "engine/recipes/version.h"
 
 namespace pdjob::engine {
 namespace {
@@ -20,6 +21,9 @@ constexpr size_t kPortsMax = 8;
 constexpr uint32_t kPortsOfRendezvous = 16;
 constexpr auto kNicWords = std::to_array<const char*>({"nics", "nic_ports"});
 
+constexpr const char* kEventsPort = "kv_events_port";
+constexpr const char* kReplayPort = "kv_replay_port";
+
 WordNames known_words(const EngineRecipe& recipe) {
   WordNames known = {"model",     "served_name", "name",          "role",    "host",
                      "port",      "engine_id",   "lease_seconds", "threads", "device",
@@ -27,6 +31,9 @@ WordNames known_words(const EngineRecipe& recipe) {
                      "node_rank", "head_host",   "interface"};
   for (const auto* const ports : {&recipe.ports, &recipe.rank_ports, &recipe.head_ports}) {
     known.insert(ports->begin(), ports->end());
+  }
+  for (const RecipeFeature& feature : recipe.features) {
+    known.insert(feature.name);
   }
   return known;
 }
@@ -138,11 +145,63 @@ void read_ports(ConfigReader& in, EngineRecipe& recipe) {
       in.fail(key, "must be at most " + std::to_string(kPortsMax));
     }
     for (const std::string& port : *ports) {
-      if (!is_word(port) || port == "port") {
-        in.fail(key, "must be words of a-z and _ other than port, got " + port);
+      if (!is_word(port) || port == "port" || port == kEventsPort || port == kReplayPort) {
+        in.fail(key,
+                "must be words of a-z and _ other than port, kv_events_port and "
+                "kv_replay_port, got " +
+                    port);
       }
     }
   }
+}
+
+void read_kv_events(ConfigReader& in, const WordNames& known, RecipeKvEvents& events) {
+  WordNames known_here = known;
+  known_here.insert({kEventsPort, kReplayPort});
+  read_part(
+      in, "kv_events",
+      {"Additions for an engine that tells what is in its prefix cache, in vLLM's format over "
+       "ZeroMQ. Two more words are for these: {kv_events_port} and {kv_replay_port}. Each "
+       "data-parallel rank has these ports plus its number."},
+      known_here, events.part);
+  in.section("kv_blocks", {"The blocks that these events speak of."}, [&](ConfigReader& section) {
+    section.field("option", events.block_option, {"The option that sets their tokens."});
+    section.field("tokens", events.block_default, {"Their tokens without that option.", "tokens"},
+                  {1, 1U << 20});
+  });
+}
+
+// Their names are words, so they are read before all that may use words.
+void read_features(ConfigReader& in, EngineRecipe& recipe) {
+  std::vector<std::string> names;
+  for (const RecipeFeature& feature : recipe.features) {
+    names.push_back(feature.name);
+  }
+  in.named_sections(
+      "features",
+      {"What `engine.features` may switch on, by name. A name is also a word: {NAME} is `text` "
+       "with the feature, and nothing without it."},
+      [&](const std::string& name, ConfigReader& section) {
+        const RecipeFeature* const known = recipe.feature(name);
+        RecipeFeature feature = known == nullptr ? RecipeFeature{.name = name} : *known;
+        section.field("since", feature.since, {"The first version of the engine that has it."});
+        section.field("prefill", feature.prefill.args, {"More arguments of a prefill engine."});
+        section.field("decode", feature.decode.args, {"More arguments of a decode engine."});
+        section.field("text", feature.text, {"The value of the word."});
+        section.field("refused_because", feature.refused_because,
+                      {"Why it is refused with pdjob's own router. Empty: it is not."});
+        if (!is_word(name)) {
+          section.fail("", "a feature's name must be of a-z and _, got " + name);
+        }
+        if (!is_release(feature.since)) {
+          section.fail("since", "must be the first version of the engine that has it");
+        }
+        std::erase_if(recipe.features, [&](const auto& one) { return one.name == name; });
+        if (!name.empty()) {
+          recipe.features.push_back(std::move(feature));
+        }
+      },
+      names);
 }
 
 void read_spread(ConfigReader& in, const WordNames& known, EngineRecipe& recipe) {
@@ -230,6 +289,11 @@ void read_models(ConfigReader& in, EngineRecipe& recipe) {
 
 }  // namespace
 
+const RecipeFeature* EngineRecipe::feature(std::string_view named) const {
+  const auto found = std::ranges::find(features, named, &RecipeFeature::name);
+  return found == features.end() ? nullptr : &*found;
+}
+
 bool is_nic_word(std::string_view word) {
   return std::ranges::find(kNicWords, word) != kNicWords.end();
 }
@@ -252,6 +316,7 @@ const std::vector<std::string>& recipe_protocols() {
 void read(ConfigReader& in, EngineRecipe& recipe) {
   in.field("install", recipe.install, {"What to do where its program is not found."});
   read_ports(in, recipe);
+  read_features(in, recipe);
   const WordNames known = known_words(recipe);
   in.field("command", recipe.command, {"Program and arguments."});
   in.field("environment", recipe.environment, {"Variables: NAME=value, each."});
@@ -275,6 +340,7 @@ void read(ConfigReader& in, EngineRecipe& recipe) {
   in.field("open", recipe.open, {"What answers without the key; `pdjob plan` shows it."});
   read_http(in, recipe);
   read_hand_over(in, known, recipe);
+  read_kv_events(in, known, recipe.kv_events);
   in.section("metrics", {"Where it says how busy it is."},
              [&](ConfigReader& section) { read_metrics(section, recipe.metrics); });
   read_models(in, recipe);
@@ -329,6 +395,10 @@ std::vector<PortWord> port_words(const EngineRecipe& recipe, const EngineShape& 
   }
   for (const std::string& port : recipe.rank_ports) {
     words.push_back({.word = port, .count = shape.data});
+  }
+  if (recipe.publishes) {
+    words.push_back({.word = kEventsPort, .count = shape.data});
+    words.push_back({.word = kReplayPort, .count = shape.data});
   }
   for (const std::string& port : recipe.head_ports) {
     if (shape.nodes > 1) {

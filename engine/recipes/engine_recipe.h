@@ -53,6 +53,26 @@ struct RecipeRoutes {
   std::string listed_in;
 };
 
+// How it tells what is in its prefix cache: by events over ZeroMQ in vLLM's format
+// (openai/kv_events/kv_events.h). Each data-parallel rank publishes at the first port plus its
+// number.
+struct RecipeKvEvents {
+  // Two more words are for these: {kv_events_port}, {kv_replay_port}. Empty: it tells nothing.
+  RecipePart part;
+  std::string block_option;     // The option that sets the tokens of a block. Empty: there is none.
+  uint32_t block_default = 16;  // Without that option.
+};
+
+// What users may switch on by its name in `engine.features`.
+struct RecipeFeature {
+  std::string name;
+  std::string since;  // The engine's first version that has it.
+  RecipePart prefill;
+  RecipePart decode;
+  std::string text;             // The value of the word {name}; without the feature, it is empty.
+  std::string refused_because;  // Why pdjob's own router cannot use it. Empty: it can.
+};
+
 struct EngineRecipe {
   std::string name;
   std::string install;                   // What to do if its program is not found.
@@ -85,13 +105,18 @@ struct EngineRecipe {
   std::string protocol = "nixl";  // A word of recipe_protocols().
   std::string kv_address;         // Of a prefill engine (net::WorkerEntry::kv_address); JSON.
   std::string abort;              // net::WorkerEntry::abort
+  RecipeKvEvents kv_events;
+  bool publishes = false;  // Not from the recipe: this engine shall tell its KV events.
+  std::vector<RecipeFeature> features;
   RecipeMetrics metrics;
 
   RecipeRoutes routes;
-  // A GET that lists its model and its adapters, as OpenAI's /v1/models does. Empty: there is none.
+  // A GET that lists its model and its adapters, as OpenAI's /v1/models does. Empty: there is
+  // none.
   std::string models_path;
   // How a request names an adapter, with {model} and {adapter}. Empty: by the adapter's own name.
   std::string adapter_name;
+  const RecipeFeature* feature(std::string_view named) const;  // Null: it has none.
 };
 
 // Those of its engines of this role: "prefill", "decode" or "both".

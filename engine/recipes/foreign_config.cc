@@ -44,6 +44,35 @@ void read_ports(ConfigReader& in, ForeignConfig& config) {
   }
 }
 
+void read_extras(ConfigReader& in, ForeignConfig& config) {
+  in.field("kv_events", config.kv_events,
+           {"Whether an engine of another make tells the router what is in its prefix cache "
+            "(docs/how-to/prefix-routing.md). It does so only where the router's policy for it is "
+            "prefix_aware."});
+  in.field("features", config.features,
+           {"What an engine of another make is to have switched on, by the names of its recipe: "
+            "kv_checksum and decode_radix_cache of SGLang, bidirectional_kv of vLLM. An engine "
+            "that is too old for one of them is refused."});
+}
+
+// A recipe of `kind: command` may have errors, so it is known after it was read.
+void check_features(ConfigReader& in, const ForeignConfig& config) {
+  if (config.make.empty()) {
+    return;
+  }
+  const EngineRecipe recipe = recipe_of(config);
+  for (const std::string& name : config.features) {
+    if (recipe.feature(name) == nullptr) {
+      std::string known;
+      for (const RecipeFeature& feature : recipe.features) {
+        known += (known.empty() ? "" : ", ") + feature.name;
+      }
+      in.fail("features", recipe.name + " has no feature " + name + " here" +
+                              (known.empty() ? "" : ": it has " + known));
+    }
+  }
+}
+
 void check_options(ConfigReader& in, const ForeignConfig& config) {
   for (const std::string& argument : config.args) {
     const std::string name = is_option(argument) ? option_name(argument) : "";
@@ -118,8 +147,11 @@ void read(ConfigReader& in, ForeignConfig& config) {
   read_ports(in, config);
   read_recipe(in, config);
   read_spread(in, config);
+  read_extras(in, config);
   check_options(in, config);
-  for (const char* const key : {"program", "args", "env", "ports", "parallel", "gpus", "nodes"}) {
+  check_features(in, config);
+  for (const char* const key :
+       {"program", "args", "env", "ports", "parallel", "gpus", "nodes", "kv_events", "features"}) {
     if (config.make.empty() && in.has(key)) {
       in.fail(key, "is for engines of other makes; `kind` names pdjob's own");
     }
@@ -140,12 +172,52 @@ bool names_gpus(const ForeignConfig& config) {
 
 EngineRecipe recipe_of(const ForeignConfig& config) {
   PDJOB_CHECK(!config.make.empty());
-  if (config.make != kCommand) {
-    return shipped_engine_recipe(config.make);
+  EngineRecipe recipe =
+      config.make == kCommand ? config.recipe : shipped_engine_recipe(config.make);
+  if (config.make == kCommand) {
+    recipe.name = recipe.command.empty() ? std::string(kCommand) : recipe.command.front();
   }
-  EngineRecipe recipe = config.recipe;
-  recipe.name = recipe.command.empty() ? std::string(kCommand) : recipe.command.front();
+  recipe.publishes = config.kv_events && !recipe.kv_events.part.args.empty();
   return recipe;
+}
+
+EngineRecipe recipe_at(const ForeignConfig& config, const std::string& host) {
+  EngineRecipe recipe = recipe_of(config);
+  recipe.publishes = recipe.publishes && host.find(':') == std::string::npos;
+  return recipe;
+}
+
+std::string kv_events_hindrance(const ForeignConfig& config, uint32_t block_tokens) {
+  const EngineRecipe recipe = recipe_of(config);
+  const RecipeKvEvents& events = recipe.kv_events;
+  const EngineShape shape = shape_of(config, false);
+  if (events.part.args.empty()) {
+    return "its recipe does not say how (`kv_events`)";
+  }
+  if (shape.nodes > 1 && shape.data > 1) {
+    return "its data-parallel ranks are on several nodes, and the router knows the first one only";
+  }
+  const auto set =
+      events.block_option.empty() ? std::nullopt : option_of(config.args, events.block_option);
+  const uint32_t block =
+      set ? parse_number<uint32_t>(*set).value_or(block_tokens) : events.block_default;
+  if (block % block_tokens != 0) {
+    return "its blocks have " + std::to_string(block) + (block == 1 ? " token" : " tokens") +
+           ", and the router follows blocks of " + std::to_string(block_tokens) +
+           " tokens or a multiple: set " +
+           (events.block_option.empty() ? "its block size" : events.block_option) +
+           " to such a number, for both roles";
+  }
+  return "";
+}
+
+std::string own_kv_events_option(const ForeignConfig& config) {
+  for (const std::string& argument : recipe_of(config).kv_events.part.args) {
+    if (is_option(argument) && option_of(config.args, argument)) {
+      return option_name(argument);
+    }
+  }
+  return "";
 }
 
 ShapeWish shape_wish(const EngineRecipe& recipe, const ForeignConfig& config, bool gpu) {

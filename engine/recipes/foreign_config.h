@@ -29,7 +29,10 @@ struct ForeignConfig {
   Parallel parallel;
   uint32_t gpus = 0;  // Of one engine, over all its nodes; 0: as its parallel sizes say.
   uint32_t nodes = 1;
-  EngineRecipe recipe;  // Of "command".
+  // It tells what is in its prefix cache. A job sets this to false where nobody would listen.
+  bool kv_events = true;
+  std::vector<std::string> features;  // Of its recipe, by name.
+  EngineRecipe recipe;                // Of "command".
 };
 
 // Declares the keys in `engine:` that are for engines of other makes. `config.make` is set already.
@@ -40,11 +43,19 @@ bool names_gpus(const ForeignConfig& config);
 
 // Requires: config.make is not empty.
 EngineRecipe recipe_of(const ForeignConfig& config);
+// The same for an engine that listens at this address. Engines publish KV events over IPv4 only.
+EngineRecipe recipe_at(const ForeignConfig& config, const std::string& host);
 
 // How its engines are spread. `gpu`: whether they compute on GPUs. The recipe must outlive the
 // wish.
 ShapeWish shape_wish(const EngineRecipe& recipe, const ForeignConfig& config, bool gpu);
 EngineShape shape_of(const ForeignConfig& config, bool gpu);
+
+// Why such an engine cannot tell its KV events to the router, or what would be wrong with them.
+// `block_tokens`: the router knows blocks of multiples of so many. Empty: nothing is.
+std::string kv_events_hindrance(const ForeignConfig& config, uint32_t block_tokens);
+// The option of the user's that contradicts the recipe's KV events. Empty: there is none.
+std::string own_kv_events_option(const ForeignConfig& config);
 
 // How many ports one node of such an engine takes.
 uint32_t ports_of_engine(const ForeignConfig& config);

@@ -193,6 +193,13 @@ Examples:
   pdjob router --prefill http://10.0.0.1:8100 --decode http://10.0.0.2:8100 --policy prefix_aware
   pdjob router --config router.yaml --worker-key-file workers.key
 )"},
+    {"doctor", R"(
+Exits with code 1 if something would stop a job. Warnings do not change the code.
+
+Examples:
+  pdjob doctor
+  pdjob doctor --json | jq '.findings[] | select(.level != "ok")'
+)"},
     {"agent", R"(
 Examples:
   pdjob agent --new-key lab.key                        once; copy it to each machine

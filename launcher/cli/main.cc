@@ -24,6 +24,7 @@
 #include "launcher/cli/reference_arguments.h"
 #include "launcher/cli/scale_command.h"
 #include "launcher/cli/stop_command.h"
+#include "launcher/doctor/doctor_command.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_plan.h"
 #include "launcher/launcher_process.h"
@@ -113,6 +114,7 @@ struct CommandLine {
     add_links();
     add_nodes();
     add_logs();
+    add_doctor();
     add_scale();
     add_changes();
     add_rollout();
@@ -286,6 +288,14 @@ struct CommandLine {
         return show_log(state_dir, job, process, follow ? LogsMode::kFollow : LogsMode::kWhole);
       });
     });
+  }
+
+  void add_doctor() {
+    CLI::App* command = app.add_subcommand(
+        "doctor", "Look at this machine: has it what a job needs, and what mends it if not");
+    command->add_flag("--json", json, "As JSON");
+    command->callback(
+        [this] { exit_code = examine_machine(json ? DoctorForm::kJson : DoctorForm::kText); });
   }
 
   void add_scale() {

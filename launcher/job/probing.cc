@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "net/control/kv_fingerprint.h"
 
 namespace pdjob::launcher {
 
@@ -195,7 +196,7 @@ bool Probing::has_prefill(const Subject& decode, bool proved_only) const {
   const auto found = groups_.find({kPrefill, decode.model});
   return !decode.needs_prefill ||
          (found != groups_.end() && std::ranges::any_of(found->second, [&](const auto& row) {
-            return row.second->fingerprint == decode.fingerprint &&
+            return net::same_kv(row.second->fingerprint, decode.fingerprint) &&
                    (row.second->proved || !proved_only);
           }));
 }
@@ -212,7 +213,7 @@ bool Probing::fit(const Subject& candidate, const std::array<Subject*, kKinds>& 
     return false;
   }
   const Subject* const other = members[candidate.kind == kPrefill ? kDecode : kPrefill];
-  if (other != nullptr && other->fingerprint != candidate.fingerprint) {
+  if (other != nullptr && !net::same_kv(other->fingerprint, candidate.fingerprint)) {
     return false;
   }
   return members[kRouter] == nullptr || knows_(members[kRouter]->name, candidate.name);

@@ -134,7 +134,9 @@ void warn_of_open_doors(const engine::EngineRecipe& recipe, const std::string& h
   if (recipe.open.empty() && !recipe.key_environment.empty()) {
     return;
   }
-  const std::string open = recipe.open.empty() ? "every route" : list_of(recipe.open);
+  const std::string open =
+      (recipe.open.empty() ? "every route" : list_of(recipe.open)) +
+      (recipe.publishes ? ", its KV events, which have the tokens of prompts" : "");
   warn(recipe.name + " answers without a key: " + open + "; it listens on " + host);
 }
 
@@ -161,7 +163,7 @@ class ForeignPlanner {
   Status add(const ModelConfig& model, const engine::ModelFolder& folder, uint64_t ports_from,
              PlanRow& row) {
     const engine::EngineConfig& engine = engine_of(model, row.role);
-    const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
+    const engine::EngineRecipe recipe = engine::recipe_at(engine.foreign, row.host);
     PDJOB_TRY_STATUS(check_heads(engine, folder, row));
     const engine::EngineCommand command = add_commands(engine, recipe, ports_from, row);
     count_ports(engine.foreign, row);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/config/config_text.h"
+#include "router/prefix_index/prompt_blocks.h"
 
 namespace pdjob::launcher {
 
@@ -87,6 +88,87 @@ void check_engines(ConfigReader& in, const ModelConfig& model) {
   }
 }
 
+// Where a key of a role's engine stands: at the role, or at the common `engine`.
+std::string place_of(const ConfigReader& in, net::Role role, const std::string& key) {
+  const std::string own = std::string(net::to_string(role)) + ".engine." + key;
+  const std::string common = "engine." + key;
+  return !in.has(own) && in.has(common) ? common : own;
+}
+
+engine::EngineConfig& engine_of(ModelConfig& model, net::Role role) {
+  return role == net::Role::kPrefill ? model.prefill_engine : model.decode_engine;
+}
+
+std::vector<net::Role> foreign_roles(const ModelConfig& model) {
+  if (model.decode_engine.kind != engine::EngineKind::kForeign) {
+    return {};
+  }
+  return model.disaggregated() ? std::vector{net::Role::kPrefill, net::Role::kDecode}
+                               : std::vector{net::Role::kDecode};
+}
+
+void check_kv_events(ConfigReader& in, const router::RouterConfig& router, ModelConfig& model) {
+  if (!model.disaggregated() && !model.prefill_engine.foreign.make.empty()) {
+    model.prefill_engine.foreign.kv_events = false;  // It takes no ports of a band.
+  }
+  std::set<std::pair<std::string, std::string>> told;
+  for (const net::Role role : foreign_roles(model)) {
+    engine::ForeignConfig& engine = engine_of(model, role).foreign;
+    if (engine.make.empty()) {
+      continue;  // An error that is reported already.
+    }
+    engine.kv_events = engine.kv_events && router.kind == router::RouterKind::kBuiltIn &&
+                       router.kv_events.own_workers && router::goes_by_prefixes(router, role);
+    if (!engine.kv_events) {
+      continue;
+    }
+    const std::string args = place_of(in, role, "args");
+    if (const std::string own = engine::own_kv_events_option(engine);
+        !own.empty() && told.emplace(args, own).second) {
+      in.fail(args, own +
+                        " is set by pdjob, because the router's policy is prefix_aware: remove "
+                        "it, or set engine.kv_events: false");
+    }
+    const std::string why = engine::kv_events_hindrance(engine, router::kTokenBlockTokens);
+    if (why.empty()) {
+      continue;
+    }
+    engine.kv_events = false;
+    if (told.emplace(args, why).second) {
+      in.warn(place_of(in, role, "kind"),
+              engine.make + " does not tell the router what is in its prefix cache: " + why +
+                  ". Until then the router goes by what it sent. engine.kv_events: false silences "
+                  "this");
+    }
+  }
+}
+
+void check_features(ConfigReader& in, const router::RouterConfig& router, ModelConfig& model) {
+  const std::vector<net::Role> roles = foreign_roles(model);
+  if (roles.empty()) {
+    return;
+  }
+  const engine::ForeignConfig& decode = model.decode_engine.foreign;
+  const std::string place = place_of(in, roles.front(), "features");
+  if (!model.disaggregated()) {
+    if (!decode.features.empty()) {
+      in.fail(place, "is for engines that hand KV over, and prefill.workers is 0");
+    }
+    return;
+  }
+  if (model.prefill_engine.foreign.features != decode.features) {
+    in.fail(place, "must be the same for prefill and decode: the recipe says what each role gets");
+  }
+  const engine::EngineRecipe recipe = engine::recipe_of(decode);
+  for (const std::string& name : decode.features) {
+    const engine::RecipeFeature* const feature = recipe.feature(name);
+    if (feature != nullptr && !feature->refused_because.empty() &&
+        router.kind == router::RouterKind::kBuiltIn) {
+      in.fail(place, name + " is refused with pdjob's own router: " + feature->refused_because);
+    }
+  }
+}
+
 // A role may complete what the common `engine` begins, so these rules are for the keys of both.
 void check_shapes(ConfigReader& in, const ModelConfig& model) {
   std::set<std::pair<std::string, std::string>> told;
@@ -98,9 +180,8 @@ void check_shapes(ConfigReader& in, const ModelConfig& model) {
     const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
     for (const auto& [key, message] :
          engine::check_shape(engine::shape_wish(recipe, engine.foreign, engine.gpu))) {
-      const std::string own = (prefill ? "prefill.engine." : "decode.engine.") + key;
-      const std::string common = "engine." + key;
-      const std::string& place = !in.has(own) && in.has(common) ? common : own;
+      const std::string place =
+          place_of(in, prefill ? net::Role::kPrefill : net::Role::kDecode, key);
       if (told.emplace(place, message).second) {
         in.fail(place, message);
       }
@@ -267,6 +348,21 @@ void check_models(ConfigReader& in, const Places& places, std::vector<ModelConfi
     }
     ++model;
   });
+}
+
+void check_engines_and_router(ConfigReader& in, const router::RouterConfig& router,
+                              std::vector<ModelConfig>& models) {
+  const auto check = [&router](ConfigReader& section, ModelConfig& model) {
+    check_kv_events(section, router, model);
+    check_features(section, router, model);
+  };
+  if (!in.has("models")) {
+    check(in, models.front());
+    return;
+  }
+  auto model = models.begin();
+  in.named_sections("models", kModelsText,
+                    [&](const std::string&, ConfigReader& section) { check(section, *model++); });
 }
 
 bool is_job_name(std::string_view name) {

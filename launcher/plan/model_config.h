@@ -14,6 +14,7 @@
 #include "engine/engine_config.h"
 #include "launcher/plan/group_config.h"
 #include "prefill/prefill_config.h"
+#include "router/config/router_config.h"
 
 namespace pdjob::launcher {
 
@@ -60,6 +61,11 @@ enum class Overrides { kRead, kOnlyNamed };
 void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>& models);
 // Finds each model's file, sets its served name, and checks the rules for models.
 void check_models(ConfigReader& in, const Places& places, std::vector<ModelConfig>& models);
+
+// Lets engines of other makes tell their KV events where the router goes by them, and checks what
+// of their keys depends on the router.
+void check_engines_and_router(ConfigReader& in, const router::RouterConfig& router,
+                              std::vector<ModelConfig>& models);
 
 // Valid name of a job or a model: a-z, 0-9, - and _.
 bool is_job_name(std::string_view name);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "net/control/kv_fingerprint.h"
+
 namespace pdjob::launcher {
 
 namespace {
@@ -32,7 +34,7 @@ Instant JobChange::proved_by(const Process& process, const Job& job) {
   for (const Process& other : job.processes()) {
     const bool partner = other.is_worker() && other.model == process.model &&
                          other.role != process.role &&
-                         other.entry.fingerprint == process.entry.fingerprint;
+                         net::same_kv(other.entry.fingerprint, process.entry.fingerprint);
     if (partner && process.state == ProcessState::kRegistered &&
         other.state == ProcessState::kRegistered) {
       by = std::min(by, std::max(process.since, other.since) + kProvedWithin);

@@ -145,6 +145,7 @@ std::string foreign_fingerprint(const ModelConfig& model) {
     spec.engine.kind = engine.kind;
     spec.engine.foreign = engine.foreign;
     spec.engine.foreign.ports = {};
+    spec.engine.foreign.kv_events = true;
     return text_of(spec);
   };
   return spec_digest((model.disaggregated() ? what(model.prefill_engine) : "") +

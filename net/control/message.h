@@ -79,6 +79,11 @@ struct WorkerEntry {
   // under which it was loaded.
   std::string adapter_name;
   bool generates = true;  // False: its model only pools or transcribes, which takes its routes.
+  // Where an engine of another make publishes its KV events: the ports of its first data-parallel
+  // rank. Each further rank has the next port. 0: it publishes none.
+  uint16_t kv_events_port = 0;
+  uint16_t kv_replay_port = 0;  // Where it repeats past events. 0: nowhere.
+  uint32_t kv_ranks = 1;        // Each of them has a cache of its own.
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 

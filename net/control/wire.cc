@@ -56,6 +56,9 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
              [](Codec& in, auto& name) { in.text(name, kAdapterNameBytesMax); });
   text(codec, worker.adapter_name);
   codec.value(worker.generates);
+  codec.value(worker.kv_events_port);
+  codec.value(worker.kv_replay_port);
+  codec.value(worker.kv_ranks);
 }
 
 template <class Codec>

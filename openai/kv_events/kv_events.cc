@@ -35,6 +35,7 @@ struct Fields {
   std::string adapter;
   std::string medium;
   std::string attention;
+  std::string salt;  // SGLang's: such blocks are shared only with prompts of the same salt.
   // Per block: keys besides its tokens that distinguish it. Empty: there are no such keys.
   std::vector<std::vector<std::string>> extra_keys;
 };
@@ -153,6 +154,9 @@ bool read_field(std::string_view name, MsgpackReader& in, Fields& fields) {
   if (name == "kv_cache_spec_kind") {
     return read_text(in, fields.attention);
   }
+  if (name == "cache_salt") {
+    return read_text(in, fields.salt);
+  }
   return in.skip();
 }
 
@@ -216,7 +220,8 @@ std::optional<KvEvent> stored_of(Fields& fields) {
                         fields.tokens.size() % fields.block_size == 0 &&
                         fields.tokens.size() / fields.block_size == fields.hashes.size();
   const size_t blocks = plain_blocks(fields);
-  if (!is_on_gpu(fields) || !sees_all(fields) || is_nameless || !is_whole || blocks == 0) {
+  if (!is_on_gpu(fields) || !sees_all(fields) || is_nameless || !is_whole || blocks == 0 ||
+      !fields.salt.empty()) {
     return std::nullopt;
   }
   fields.hashes.resize(blocks);

@@ -9,7 +9,8 @@ void read(ConfigReader& in, KvEventsConfig& config) {
        "(docs/how-to/prefix-routing.md)."},
       [&](ConfigReader& section) {
         section.field("own_workers", config.own_workers,
-                      {"Listen to pdjob's workers, which need no port."});
+                      {"Listen to the workers of the job, and to pdjob's own workers by address. "
+                       "They need no port."});
         section.field(
             "port", config.port,
             {"Where other engines publish (vLLM's --kv-events-config, endpoint), where their URL "

@@ -152,10 +152,15 @@ void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
 
 }  // namespace
 
+bool goes_by_prefixes(const RouterConfig& config, net::Role role) {
+  return (role == net::Role::kPrefill ? config.prefill_policy : config.decode_policy) ==
+         PolicyKind::kPrefixAware;
+}
+
 bool listens_to_kv(const RouterConfig& config) {
   return (config.kv_events.port > 0 || config.kv_events.own_workers) &&
-         (config.prefill_policy == PolicyKind::kPrefixAware ||
-          config.decode_policy == PolicyKind::kPrefixAware);
+         (goes_by_prefixes(config, net::Role::kPrefill) ||
+          goes_by_prefixes(config, net::Role::kDecode));
 }
 
 void read_tls(ConfigReader& in, const char* key, const char* doc, net::CertificateFiles& tls) {

@@ -150,6 +150,8 @@ struct RouterConfig {
   TracingConfig tracing;
 };
 
+// Whether the policy that picks workers of this role goes by the prefixes that they hold.
+bool goes_by_prefixes(const RouterConfig& config, net::Role role);
 // True if a policy uses what workers report of their prefix caches.
 bool listens_to_kv(const RouterConfig& config);
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/json/json_writer.h"
+#include "net/control/kv_fingerprint.h"
 #include "openai/headers.h"
 #include "openai/json/json_edit.h"
 
@@ -165,7 +166,7 @@ std::string why_no_hand_over(const net::WorkerEntry& prefill, const net::WorkerE
   if (prefill.protocol != decode.protocol) {
     return "they speak different protocols";
   }
-  if (prefill.fingerprint != decode.fingerprint) {
+  if (!net::same_kv(prefill.fingerprint, decode.fingerprint)) {
     return "their KV means different things: another model, kv_type, variant of the CPU's kernels, "
            "or version";
   }

@@ -245,7 +245,7 @@ void Router::enqueue(Request& request, Turn& turn) {
 
 void Router::on(const KvTold& event, Turn& /*turn*/) {
   if (policies_.kv && policies_.kv->listens_to(event.worker)) {
-    policies_.kv->take(event.worker, event.events);
+    policies_.kv->take(event.worker, event.events, event.rank);
   }
 }
 
@@ -256,7 +256,7 @@ void Router::on(const PairAccused& event, Turn& turn) {
 
 void Router::on(const KvToldAnew& event, Turn& /*turn*/) {
   if (policies_.kv && table_.find(event.worker) != nullptr) {
-    policies_.kv->begin(event.worker, event.complete);
+    policies_.kv->begin(event.worker, event.complete, event.rank);
   }
 }
 

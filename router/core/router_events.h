@@ -112,10 +112,12 @@ struct NobodyThere {  // Stand-alone: no worker has ever answered. Ends with the
 struct KvTold {  // Events of this worker's engine about its prefix cache.
   WorkerId worker;
   std::vector<openai::KvEvent> events;
+  uint32_t rank = 0;  // Of its data-parallel ranks, each of which has a cache of its own.
 };
 struct KvToldAnew {  // Earlier events are no longer valid.
   WorkerId worker;
   bool complete = false;  // Later events describe the whole cache.
+  uint32_t rank = 0;
 };
 struct PairAccused {  // Answers of the two were wrong where the KV was handed over.
   WorkerId prefill;

@@ -19,24 +19,35 @@ constexpr Duration kTokenizeTimeout = std::chrono::seconds(10);
 // Limit of the buffer for a worker's cache content. Far more than the index can hold.
 constexpr size_t kAtFirstBytesMax = 256 * limits::kMiB;
 
+uint16_t port_of_rank(uint16_t first, uint32_t rank) {
+  return first == 0 ? uint16_t{0} : static_cast<uint16_t>(first + rank);
+}
+
+net::KvPublisher publisher_of(const net::WorkerEntry& worker, uint32_t rank) {
+  return {.host = worker.host,
+          .port = port_of_rank(worker.kv_events_port, rank),
+          .replay_port = port_of_rank(worker.kv_replay_port, rank),
+          .topic = ""};
+}
+
 }  // namespace
 
-// The event stream of one worker.
+// The event stream of one worker, or of one of its data-parallel ranks.
 class KvEventsApi::Engine {
  public:
   virtual ~Engine() = default;
   virtual Status open() = 0;
 
  protected:
-  Engine(KvEventsApi& api, WorkerId worker, std::string worker_name)
-      : owner(api), id(worker), name(std::move(worker_name)) {}
+  Engine(KvEventsApi& api, WorkerId worker, std::string stream_name, uint32_t data_rank = 0)
+      : owner(api), id(worker), rank(data_rank), name(std::move(stream_name)) {}
 
   void begin() { log::info(name + " tells what is in its prefix cache"); }
-  void tell_anew(bool complete) { owner.relay_.submit(KvToldAnew{id, complete}); }
+  void tell_anew(bool complete) { owner.relay_.submit(KvToldAnew{id, complete, rank}); }
 
   void tell(std::vector<openai::KvEvent> events) {
     owner.relay_.metrics().kv_batch();
-    owner.relay_.submit(KvTold{id, std::move(events)});
+    owner.relay_.submit(KvTold{id, std::move(events), rank});
   }
   // Drops what the worker told before.
   void cannot_read(const Error& error) {
@@ -49,6 +60,7 @@ class KvEventsApi::Engine {
 
   KvEventsApi& owner;
   const WorkerId id;
+  const uint32_t rank;
   const std::string name;
 };
 
@@ -107,9 +119,9 @@ class KvEventsApi::OwnWorker final : public Engine, public openai::KvStream::Han
 // A foreign engine, which publishes its events.
 class KvEventsApi::Publisher final : public Engine, public net::KvSubscription::Handler {
  public:
-  Publisher(KvEventsApi& api, WorkerId worker, std::string worker_name,
-            const net::KvPublisher& publisher)
-      : Engine(api, worker, std::move(worker_name)),
+  Publisher(KvEventsApi& api, WorkerId worker, std::string stream_name,
+            const net::KvPublisher& publisher, uint32_t data_rank = 0)
+      : Engine(api, worker, std::move(stream_name), data_rank),
         order_(publisher.replay_port > 0),
         subscription_(api.loop_, api.context_, *this, publisher) {}
   ~Publisher() override { owner.loop_.cancel(deadline_); }
@@ -210,31 +222,41 @@ void KvEventsApi::take_workers() {
     if (engines_.contains(id) || !is_of_use(worker.entry)) {
       continue;
     }
-    auto& engine = engines_[id] = open_engine(id, worker.entry);
-    if (const Status opened = engine->open(); !opened) {
-      log::warn(worker.entry.name + ": " + opened.error().message);
+    for (const auto& engine : engines_[id] = engines_of(id, worker.entry)) {
+      if (const Status opened = engine->open(); !opened) {
+        log::warn(worker.entry.name + ": " + opened.error().message);
+      }
     }
   }
 }
 
-// A worker that describes itself is a pdjob worker.
-std::unique_ptr<KvEventsApi::Engine> KvEventsApi::open_engine(WorkerId id,
-                                                              const net::WorkerEntry& worker) {
-  if (!worker.engine_id.empty()) {
-    return std::make_unique<OwnWorker>(*this, id, worker);
+// A worker that describes itself is a pdjob worker, or says where its engine publishes.
+KvEventsApi::Engines KvEventsApi::engines_of(WorkerId id, const net::WorkerEntry& worker) {
+  Engines engines;
+  if (worker.kv_events_port > 0) {
+    const uint32_t ranks = std::clamp(worker.kv_ranks, 1U, KvKnowledge::kRanksMax);
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      engines.push_back(std::make_unique<Publisher>(
+          *this, id, worker.name + (ranks > 1 ? ", rank " + std::to_string(rank) : ""),
+          publisher_of(worker, rank), rank));
+    }
+  } else if (!worker.engine_id.empty()) {
+    engines.push_back(std::make_unique<OwnWorker>(*this, id, worker));
+  } else {
+    engines.push_back(
+        std::make_unique<Publisher>(*this, id, worker.name, publisher_by_address(worker)));
   }
-  return std::make_unique<Publisher>(*this, id, worker.name, publisher_of(worker));
+  return engines;
 }
 
 bool KvEventsApi::is_of_use(const net::WorkerEntry& worker) const {
-  const PolicyKind policy =
-      worker.role == net::Role::kPrefill ? config_.prefill_policy : config_.decode_policy;
+  const bool own = worker.kv_events_port > 0 || worker.protocol == net::Protocol::kPdjob;
   const bool tells =
-      worker.engine_id.empty() ? config_.kv_events.port > 0 : config_.kv_events.own_workers;
-  return policy == PolicyKind::kPrefixAware && tells;
+      worker.engine_id.empty() ? config_.kv_events.port > 0 : own && config_.kv_events.own_workers;
+  return goes_by_prefixes(config_, worker.role) && tells;
 }
 
-net::KvPublisher KvEventsApi::publisher_of(const net::WorkerEntry& worker) const {
+net::KvPublisher KvEventsApi::publisher_by_address(const net::WorkerEntry& worker) const {
   net::KvPublisher publisher{.host = worker.host,
                              .port = config_.kv_events.port,
                              .replay_port = config_.kv_events.replay_port,

@@ -33,8 +33,9 @@ class KvEventsApi {
   class Publisher;
 
   void take_workers();
-  std::unique_ptr<Engine> open_engine(WorkerId id, const net::WorkerEntry& worker);
-  net::KvPublisher publisher_of(const net::WorkerEntry& worker) const;
+  using Engines = std::vector<std::unique_ptr<Engine>>;  // One for each of its ranks.
+  Engines engines_of(WorkerId id, const net::WorkerEntry& worker);
+  net::KvPublisher publisher_by_address(const net::WorkerEntry& worker) const;
   bool is_of_use(const net::WorkerEntry& worker) const;
 
   void ask(TokensQuestion question);
@@ -47,7 +48,7 @@ class KvEventsApi {
   const std::vector<StaticWorker> addresses_;
   net::ZmqContext context_;
   const std::unique_ptr<net::HttpClient> client_;
-  std::map<WorkerId, std::unique_ptr<Engine>> engines_;
+  std::map<WorkerId, Engines> engines_;
   std::map<WorkerId, std::deque<TokensQuestion>> questions_;  // The first of each is being asked.
   size_t questions_waiting_ = 0;
   WarnGate warning_{std::chrono::seconds(10)};

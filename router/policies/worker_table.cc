@@ -142,7 +142,10 @@ void WorkerTable::index() {
   }
   for (auto& [id, worker] : workers_) {
     worker.lonely = worker.entry.role == net::Role::kDecode &&
-                    !met.contains({worker.entry.protocol, worker.entry.fingerprint});
+                    std::ranges::none_of(met, [&worker = worker](const auto& prefill) {
+                      return prefill.first == worker.entry.protocol &&
+                             net::same_kv(prefill.second, worker.entry.fingerprint);
+                    });
   }
 }
 
@@ -196,7 +199,8 @@ std::vector<const Worker*> WorkerTable::candidates(const Search& search, Instant
     return worker.accepts() && worker.serves(search.model) && worker.has_route(search.route) &&
            !(search.paired && worker.lonely) &&
            (search.partner == nullptr || worker.pairs_with(*search.partner)) &&
-           (search.fingerprint == nullptr || worker.entry.fingerprint == *search.fingerprint) &&
+           (search.fingerprint == nullptr ||
+            net::same_kv(worker.entry.fingerprint, *search.fingerprint)) &&
            std::ranges::find(search.except, worker.id) == search.except.end();
   };
   std::vector<const Worker*> usable;

@@ -25,6 +25,7 @@
 #include "common/id.h"
 #include "common/limits.h"
 #include "common/time.h"
+#include "net/control/kv_fingerprint.h"
 #include "net/control/message.h"
 #include "router/policies/worker_pace.h"
 
@@ -81,7 +82,8 @@ struct Worker {
   bool has_route(std::string_view path) const;  // Empty: any.
   // True if KV of one means the same to the other, and they speak one protocol.
   bool pairs_with(const Worker& other) const {
-    return entry.protocol == other.entry.protocol && entry.fingerprint == other.entry.fingerprint;
+    return entry.protocol == other.entry.protocol &&
+           net::same_kv(entry.fingerprint, other.entry.fingerprint);
   }
   // Where a decode worker finds KV of this prefill worker; empty: its replies say where.
   const std::string& kv_address() const {

@@ -6,7 +6,10 @@
 //
 // An engine is complete if it has reported everything since it began, and the index had room for
 // it. Blocks that a complete engine did not report are absent. Other engines certainly have the
-// reported blocks, and perhaps the prompts that were sent there. Pure.
+// reported blocks, and perhaps the prompts that were sent there.
+//
+// The data-parallel ranks of one engine have caches of their own. A request may reach any of them,
+// so the engine counts as holding the mean of what they hold. Pure.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +33,8 @@ class KvKnowledge {
     uint32_t blocks_max = 0;  // KvBlockIndex.
     uint32_t texts_max = 0;   // TokenChains.
   };
+  static constexpr uint32_t kRanksMax = 1024;  // Of one engine.
+
   explicit KvKnowledge(const Limits& limits)
       : index_(limits.blocks_max), chains_(limits.texts_max) {}
 
@@ -37,12 +42,12 @@ class KvKnowledge {
 
   // This worker's earlier events are no longer valid. `complete`: later events describe its whole
   // cache.
-  void begin(WorkerId worker, bool complete);
-  void take(WorkerId worker, std::span<const openai::KvEvent> events);
+  void begin(WorkerId worker, bool complete, uint32_t rank = 0);
+  void take(WorkerId worker, std::span<const openai::KvEvent> events, uint32_t rank = 0);
   void forget(WorkerId worker);
   bool listens_to(WorkerId worker) const { return complete_.contains(worker); }
   bool is_complete(WorkerId worker) const;
-  uint32_t held(WorkerId worker) const { return index_.held(worker); }
+  uint32_t held(WorkerId worker) const;
   uint32_t size() const { return index_.size(); }
 
   // --- tokens of texts
@@ -71,11 +76,13 @@ class KvKnowledge {
                    WorkerId worker, uint32_t sent) const;
 
  private:
+  uint32_t ranks(WorkerId worker) const;
+  KvBlockIndex::Matched matched_tokens(std::span<const uint64_t> tokens, WorkerId worker) const;
   uint32_t under_way(std::span<const uint64_t> blocks, WorkerId worker) const;
 
   KvBlockIndex index_;
   TokenChains chains_;
-  std::map<WorkerId, bool> complete_;
+  std::map<WorkerId, std::vector<bool>> complete_;    // For each rank.
   std::unordered_set<uint64_t> asked_;                // By last block of the prompt.
   std::unordered_map<uint64_t, uint32_t> under_way_;  // Number of prompts, by block and worker.
 };

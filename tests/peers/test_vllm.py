@@ -286,6 +286,41 @@ def test_the_official_router_takes_one_line(references):
         assert received(job) > before
 
 
+# --- what is in the prefix caches
+
+
+def test_the_router_follows_the_prefix_caches_of_engines():
+    story = " ".join(f"The number {number} follows the number {number - 1}." for number in range(1, 60))
+    with new_folder() as folder:
+        text = yaml(folder, prefill=0, decode=2, router="decode_policy: prefix_aware")
+        text = text.replace(', "--no-enable-prefix-caching"', "").replace('env: [', 'env: ["VLLM_SERVER_DEV_MODE=1", ')
+        with vllm_job(text, folder) as job:
+
+            def events(name):
+                rows = httpx.get(job.url + "/pdjob/workers", timeout=60).json()["workers"]
+                return next(row for row in rows if row["name"] == name).get("kv_events", {"complete": False, "blocks": 0})
+
+            def send(prompt, to=None):
+                headers = {"x-pdjob-pin-decode": to} if to else {}
+                reply = httpx.post(job.url + "/v1/completions", json=body(prompt), headers=headers, timeout=300)
+                assert reply.status_code == 200, reply.text
+                return reply.headers["x-pdjob-decode"]
+
+            for name in ("decode-0", "decode-1"):
+                eventually(lambda: events(name)["complete"], 60, f"{name} is followed")
+                before = events(name)["blocks"]
+                assert send(story, to=name) == name
+                eventually(lambda: events(name)["blocks"] >= before + 10, 60, f"{name} has told of the story")
+            eventually(lambda: metric(job.url, "pdjob_router_tokenize_total", result="ok") == 1, 60, "the router knows the tokens")
+            for gone, other in (("decode-0", "decode-1"), ("decode-1", "decode-0")):
+                assert httpx.post(job.processes()[gone]["url"] + "/reset_prefix_cache", timeout=60).status_code == 200
+                eventually(lambda: events(gone) == {"complete": True, "blocks": 0}, 60, f"{gone} has told that it has nothing")
+                assert [send(story + ending) for ending in (" So", " And", " Or")] == [other] * 3
+                send(story, to=gone)
+                eventually(lambda: events(gone)["blocks"] >= 10, 60, f"{gone} has told of the story again")
+            assert metric(job.url, "pdjob_router_kv_event_gaps_total") == 0
+
+
 # --- the YAML of vLLM's own pdjob, with what a CPU needs
 
 

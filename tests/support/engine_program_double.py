@@ -6,9 +6,12 @@ to another. Like the real ones they start slowly, take long for their first requ
     engine_program_double.py serve MODEL ...                    vLLM with NixlConnector
     engine_program_double.py -m sglang.launch_server ...        SGLang with disaggregation
 
+With --kv-events-config it publishes what is in its prefix cache (kv_events_double.py), and only then it needs msgspec and pyzmq.
+
 Variables for tests: DOUBLE_FAULT=memory|traceback|package (the start fails), DOUBLE_START_SECONDS, DOUBLE_HANG_FILE (while that file exists,
 requests run without progress), DOUBLE_DEAF_FILE (while it exists, GETs take 6 s), DOUBLE_STEP_SECONDS (of a reply), DOUBLE_TASK=transcription (the model
-transcribes), DOUBLE_FLIP_FILE (a decode engine whose port is in that file computes with one word of the KV changed).
+transcribes), DOUBLE_FLIP_FILE (a decode engine whose port is in that file computes with one word of the KV changed), DOUBLE_VERSION,
+DOUBLE_CACHE_BLOCKS (of its prefix cache).
 """
 
 import argparse
@@ -154,6 +157,7 @@ class ProgramDouble(EngineDouble):
     """What both programs have in common: one model, a key, metrics, and a slow first request."""
 
     counts_load = False
+    caches = ()  # Of each data-parallel rank, where they are published.
 
     def __init__(self, name, host, port, model, key, routes):
         self.routes = routes
@@ -177,7 +181,7 @@ class ProgramDouble(EngineDouble):
         if path == "/load":
             return 200, {"server_load": self.in_flight if self.counts_load else 0}
         if path in ("/version", "/get_server_info"):
-            return 200, {"version": "0.0-double"}
+            return 200, {"version": os.environ.get("DOUBLE_VERSION", "0.0-double")}
         return super().get(server, path)
 
     def post(self, http, raw):
@@ -248,6 +252,10 @@ class ProgramDouble(EngineDouble):
             if external and prompt not in self.seen and len(prompt.split()) >= BLOCK_TOKENS:
                 self.counts["external"] += len(prompt.split())
             self.seen.add(prompt)
+        if self.caches:
+            cache = self.caches[self.asked % len(self.caches)]
+            with cache.lock:
+                cache.compute(list(prompt.encode()))
 
     def complete(self, http, body, prompt):
         tokens = body.get("max_output_tokens" if http.path == "/v1/responses" else "max_tokens", 16)
@@ -280,6 +288,8 @@ class VllmDouble(ProgramDouble):
         if config:
             self.side_host, self.side_port = os.environ["VLLM_NIXL_SIDE_CHANNEL_HOST"], int(os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"])
             self.kv = [KvServer(self.side_host, self.side_port + rank) for rank in range(args.data_parallel_size)]
+        if args.kv_events_config and args.kv_events_config["enable_kv_cache_events"] and args.enable_prefix_caching:
+            self.caches = published_caches("vllm", args.kv_events_config, args.data_parallel_size, args.block_size or 16)
         super().__init__("vllm", args.host, args.port, args.served_model_name or args.model, os.environ.get("VLLM_API_KEY"),
                          Routes("vllm", args.served_model_name or args.model, os.environ.get("DOUBLE_TASK", args.runner), adapters_of(args),
                                 os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING") in ("1", "True", "true")))
@@ -340,6 +350,8 @@ class SglangDouble(ProgramDouble):
         if self.mode == "prefill":
             self.kv = KvServer(args.host, args.disaggregation_bootstrap_port)
             self.bootstrap = (args.host, args.disaggregation_bootstrap_port)
+        if args.kv_events_config and (self.mode != "decode" or args.disaggregation_decode_enable_radix_cache):
+            self.caches = published_caches("sglang", args.kv_events_config, args.dp_size, args.page_size or 1)
         super().__init__("sglang", args.host, args.port, args.served_model_name or args.model_path, None,
                          Routes("sglang", args.served_model_name or args.model_path, "generate", adapters_of(args), loads=True))
 
@@ -377,6 +389,34 @@ def adapters_of(args):
     return dict(module.split("=", 1) for module in args.adapters or []) if args.enable_lora else None
 
 
+KV_EVENTS_KEYS = {"publisher", "endpoint", "replay_endpoint", "buffer_steps", "hwm", "max_queue_size", "topic"}
+
+
+def kv_events_config(text, more=()):
+    config = json.loads(text)
+    assert set(config) <= KV_EVENTS_KEYS | set(more), f"unknown words: {config}"
+    assert config["publisher"] == "zmq", config
+    return config
+
+
+def of_rank(endpoint, rank):
+    """As both programs do: the number behind the last colon grows."""
+    base, port = endpoint.rsplit(":", 1)
+    return f"{base}:{int(port) + rank}"
+
+
+def published_caches(make, config, ranks, block):
+    from kv_events_double import PrefixCache, Publisher
+    # Both programs connect a publisher whose endpoint has no wildcard, so nobody could listen to it.
+    assert "*" in config["endpoint"], config["endpoint"]
+    blocks_max = int(os.environ.get("DOUBLE_CACHE_BLOCKS", "100000"))
+    caches = []
+    for rank in range(ranks):
+        publisher = Publisher(config.get("topic", ""), endpoints=[of_rank(config["endpoint"], rank), of_rank(config["replay_endpoint"], rank)])
+        caches.append(PrefixCache(f"{os.getpid()} {rank}", publisher, blocks_max, block, make))
+    return caches
+
+
 def fail_unless(condition, why):
     assert condition, why
     return False
@@ -389,6 +429,8 @@ def vllm(argv):
         parser.add_argument(flag)
     for flag in ("--speculative-config", "--compilation-config"):
         parser.add_argument(flag, type=json.loads)
+    parser.add_argument("--kv-events-config", type=lambda text: kv_events_config(text, ["enable_kv_cache_events"]))
+    parser.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction, default=True)
     for flag in ("--port", "--max-model-len", "--max-num-seqs", "--block-size", "--master-port", "--data-parallel-rpc-port"):
         parser.add_argument(flag, type=int)
     parser.add_argument("--gpu-memory-utilization", type=float)
@@ -408,6 +450,7 @@ def vllm(argv):
                        (args.master_addr, args.master_port), args.host)
     config = json.loads(args.kv_transfer_config or "{}")
     assert set(config) <= {"kv_connector", "kv_role", "engine_id", "kv_buffer_device", "kv_load_failure_policy", "kv_connector_extra_config"}
+    assert set(config.get("kv_connector_extra_config", {})) <= {"kv_lease_duration", "bidirectional_kv_xfer"}
     assert not config or (config["kv_connector"] == "NixlConnector" and config["kv_role"] in ("kv_producer", "kv_consumer", "kv_both"))
     return args, lambda: VllmDouble(args, config)
 
@@ -417,6 +460,7 @@ def sglang(argv):
     for flag in ("--model-path", "--served-model-name", "--host", "--device"):
         parser.add_argument(flag)
     parser.add_argument("--disaggregation-ib-device")
+    parser.add_argument("--kv-events-config", type=kv_events_config)
     for flag in ("--port", "--disaggregation-bootstrap-port", "--page-size"):
         parser.add_argument(flag, type=int)
     parser.add_argument("--disaggregation-mode", default="null", choices=["null", "prefill", "decode"])

@@ -122,7 +122,7 @@ class Routes:
     def tokenize(self, http, raw):
         body = json_body(http, raw)
         self.check_model(body.get("model") or self.model)
-        tokens = list(range(len(body["prompt"].split())))
+        tokens = list((body["prompt"] if "prompt" in body else json.dumps(body["messages"])).encode())
         return 200, {"count": len(tokens), "max_model_len": 2048, "tokens": tokens, "token_strs": None}
 
     def count_tokens(self, http, raw):

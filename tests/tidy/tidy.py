@@ -107,7 +107,8 @@ ROOMS = {
     "launcher/metrics": "",
     "launcher": "view placement plan specs job report scaling rollout clusters agents run ray dashboard metrics",
     "launcher/look": "view plan specs clusters .",
-    "launcher/cli": "plan convert specs report clusters agents run metrics look .",
+    "launcher/doctor": "clusters",
+    "launcher/cli": "plan convert specs report clusters agents run metrics look doctor .",
 }
 
 # Library -> (its headers, the only files that may include them).

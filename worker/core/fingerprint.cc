@@ -28,16 +28,23 @@ kvtransfer::Fingerprint link_fingerprint(const engine::ModelFacts& facts) {
 
 std::string fingerprint_of(const engine::ModelFacts& facts, Weights weights) {
   constexpr size_t kBytes = 8;
+  constexpr size_t kKernelBytes = 4;
   engine::ModelFacts compared = facts;
   if (weights == Weights::kUpdated) {
     compared.digest.clear();
   }
   Blake2b sum("pdjob kv");
+  compared.cpu.clear();
   for (const auto& [name, value] : link_fingerprint(compared)) {
     sum.add(uint64_t{name.size()}).add(name).add(uint64_t{value.size()}).add(value);
   }
-  const Digest digest = sum.finish();
-  return hex_of(std::span(digest).first(kBytes));
+  const Digest meaning = sum.finish();
+  std::string text = hex_of(std::span(meaning).first(kBytes));
+  if (!facts.cpu.empty()) {
+    const Digest kernels = Blake2b("pdjob kernels").add(facts.cpu).finish();
+    text.append("-").append(hex_of(std::span(kernels).first(kKernelBytes)));
+  }
+  return text;
 }
 
 }  // namespace pdjob::worker

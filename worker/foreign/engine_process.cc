@@ -90,8 +90,8 @@ std::vector<std::string> access_lines(const engine::EngineRecipe& recipe) {
 
 // Whoever runs this machine may have chosen its NICs and interfaces: a variable that is set here
 // stays.
-engine::EngineRecipe recipe_here(const engine::ForeignConfig& config) {
-  engine::EngineRecipe recipe = engine::recipe_of(config);
+engine::EngineRecipe recipe_here(const engine::ForeignConfig& config, const std::string& host) {
+  engine::EngineRecipe recipe = engine::recipe_at(config, host);
   for (engine::RecipePart* const part : {&recipe.near, &recipe.nodes}) {
     std::erase_if(part->environment, [](const std::string& variable) {
       return std::getenv(variable.substr(0, variable.find('=')).c_str()) != nullptr;
@@ -140,7 +140,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
  public:
   explicit EngineProcess(const ForeignWorkerOptions& options)
       : options_(options),
-        recipe_(recipe_here(options.engine.foreign)),
+        recipe_(recipe_here(options.engine.foreign, options.spec.host)),
         core_(rules()),
         client_(net::HttpClient::create(loop_)),
         runner_(loop_, core_, *this) {}
@@ -182,13 +182,18 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 
   SupervisorRules rules() const {
     const bool follows = options_.spec.part > 0;
+    std::vector<VersionNeed> needs;
+    for (const std::string& name : options_.engine.foreign.features) {
+      needs.push_back({.feature = name, .since = recipe_.feature(name)->since});
+    }
     return {.make = recipe_.name,
             .warms_up = !follows && !recipe_.warm_up_path.empty(),
             .has_metrics = !follows && !recipe_.metrics.path.empty(),
             .follows = follows,
             .lease = options_.spec.role == net::Role::kPrefill ? options_.lease : Duration::zero(),
             // Before the launcher's own deadline, so that the reason is told.
-            .start_timeout = options_.start_timeout - options_.start_timeout / 10};
+            .start_timeout = options_.start_timeout - options_.start_timeout / 10,
+            .needs = std::move(needs)};
   }
 
   // The key that clients show to the engine. A router of another make shows one key to all workers.
@@ -330,6 +335,10 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     });
   }
 
+  void carry_out(const AskVersion& /*effect*/) {
+    ask_version([this] { runner_.submit(VersionAnswered{version_}); });
+  }
+
   // An engine whose model generates nothing lacks the route.
   void carry_out(const WarmUp& /*effect*/) {
     ask("POST", recipe_.warm_up_path, warm_up_body(command_.words.at("served_name")),
@@ -389,7 +398,10 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
              .fingerprint = options_.fingerprint,
              .routes = engine::routes_of(recipe_, net::to_string(options_.spec.role)),
              .adapter_name = recipe_.adapter_name,
-             .generates = generates_};
+             .generates = generates_,
+             .kv_events_port = command_.port_of("kv_events_port"),
+             .kv_replay_port = command_.port_of("kv_replay_port"),
+             .kv_ranks = engine::shape_of(options_.engine.foreign, false).data};
     ask_routes();
   }
 
@@ -434,7 +446,9 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     member_->serve(self_);
     const std::string url = "http://" + address_text(host(), command_.port());
     log::info(recipe_.name + " serves as " + net::to_string(options_.spec.role) + " on " + url);
-    ask_version();
+    if (version_.empty()) {
+      ask_version([] {});
+    }
     if (options_.spec.control.empty()) {
       std::printf("ready url=%s\n", url.c_str());  // Started by hand: stdout tells the port.
       std::fflush(stdout);
@@ -469,11 +483,12 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 
   // --- questions
 
-  void ask_version() {
+  void ask_version(std::function<void()> then) {
     if (recipe_.version_path.empty()) {
+      then();
       return;
     }
-    ask("GET", recipe_.version_path, "", [this](const Result<net::HttpReply>& reply) {
+    ask("GET", recipe_.version_path, "", [this, then](const Result<net::HttpReply>& reply) {
       const std::array<std::string_view, 1> names{recipe_.version_member};
       const auto answer =
           reply && reply->status == 200
@@ -481,8 +496,9 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
               : Result<openai::JsonObject>(Error{ErrorCode::kUnavailable, "no answer"});
       const auto version =
           answer ? openai::json_string(answer->value(recipe_.version_member)) : std::nullopt;
-      log::info(recipe_.name + " has version " +
-                (version ? version->substr(0, kErrorBytesMax) : std::string("unknown")));
+      version_ = version ? version->substr(0, kErrorBytesMax) : "";
+      log::info(recipe_.name + " has version " + (version_.empty() ? "unknown" : version_));
+      then();
     });
   }
 
@@ -509,7 +525,8 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   const std::unique_ptr<net::HttpClient> client_;
   std::optional<PortClaims> claims_;
   engine::EngineCommand command_;
-  net::Fd channel_;  // The guard ends the engine once it is closed.
+  std::string version_;  // Of the engine; empty: unknown.
+  net::Fd channel_;      // The guard ends the engine once it is closed.
   net::Fd output_;
   EngineLog log_{access_lines(recipe_)};
   std::unique_ptr<net::ChildProcess> guard_;

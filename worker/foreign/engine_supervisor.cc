@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/recipes/version.h"
+
 namespace pdjob::worker {
 namespace {
 
@@ -87,12 +89,10 @@ void EngineSupervisor::on(const HealthAnswered& event, Turn& turn) {
   if (state_ == State::kStarting) {
     if (event.health != Health::kWell) {
       next_poll(turn);
-    } else if (rules_.warms_up) {
-      state_ = State::kWarmingUp;
-      turn.emit(SupervisorNote{rules_.make + " answers, and is warmed up"});
-      turn.emit(WarmUp{});
+    } else if (!rules_.needs.empty()) {
+      turn.emit(AskVersion{});
     } else {
-      serve(turn);
+      warm_up(turn);
     }
     return;
   }
@@ -109,6 +109,38 @@ void EngineSupervisor::on(const HealthAnswered& event, Turn& turn) {
   } else {
     next_poll(turn);
   }
+}
+
+void EngineSupervisor::on(const VersionAnswered& event, Turn& turn) {
+  if (state_ != State::kStarting) {
+    return;
+  }
+  if (!engine::is_release(event.version)) {
+    turn.emit(SupervisorNote{rules_.make + " has no version that can be compared: nobody knows "
+                                           "whether it has all of engine.features"});
+    warm_up(turn);
+    return;
+  }
+  for (const VersionNeed& need : rules_.needs) {
+    if (engine::is_older(event.version, need.since)) {
+      kill(rules_.make + " " + event.version + " is too old for " + need.feature +
+               " of engine.features, which came with " + need.since +
+               ": install a newer one, or remove it from engine.features",
+           turn);
+      return;
+    }
+  }
+  warm_up(turn);
+}
+
+void EngineSupervisor::warm_up(Turn& turn) {
+  if (!rules_.warms_up) {
+    serve(turn);
+    return;
+  }
+  state_ = State::kWarmingUp;
+  turn.emit(SupervisorNote{rules_.make + " answers, and is warmed up"});
+  turn.emit(WarmUp{});
 }
 
 void EngineSupervisor::on(const WarmedUp& event, Turn& turn) {

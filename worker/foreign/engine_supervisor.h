@@ -26,6 +26,12 @@
 
 namespace pdjob::worker {
 
+// Something of the engine that is switched on, and the first version that has it.
+struct VersionNeed {
+  std::string feature;
+  std::string since;
+};
+
 struct SupervisorRules {
   std::string make;          // For people: "vllm".
   bool warms_up = false;     // By a request that the worker sends.
@@ -37,6 +43,7 @@ struct SupervisorRules {
   // none.
   Duration lease{};
   Duration start_timeout = std::chrono::minutes(5);
+  std::vector<VersionNeed> needs;  // An older engine does not serve.
 };
 
 // --- events
@@ -47,6 +54,9 @@ struct EngineExited {
 enum class Health { kWell, kUnwell, kSilent };
 struct HealthAnswered {
   Health health = Health::kSilent;
+};
+struct VersionAnswered {
+  std::string version;  // Empty: unknown.
 };
 struct WarmedUp {
   std::string error;  // Empty: it worked.
@@ -65,15 +75,16 @@ struct DrainAsked {
 };
 struct EndAsked {};  // At once.
 
-using SupervisorEvent = std::variant<EngineExited, HealthAnswered, WarmedUp, LoadAnswered,
-                                     EngineStarved, DrainAsked, EndAsked, TimePassed>;
+using SupervisorEvent = std::variant<EngineExited, HealthAnswered, VersionAnswered, WarmedUp,
+                                     LoadAnswered, EngineStarved, DrainAsked, EndAsked, TimePassed>;
 
 // --- effects, to be done in order
 struct StartEngine {};
-struct AskHealth {};  // HealthAnswered follows.
-struct WarmUp {};     // WarmedUp follows.
-struct AskLoad {};    // LoadAnswered follows.
-struct Serve {};      // Registers with the launcher.
+struct AskHealth {};   // HealthAnswered follows.
+struct AskVersion {};  // VersionAnswered follows.
+struct WarmUp {};      // WarmedUp follows.
+struct AskLoad {};     // LoadAnswered follows.
+struct Serve {};       // Registers with the launcher.
 struct TerminateEngine {};
 // Kills the engine and all its processes. A second one kills the guard, too.
 struct KillEngine {};
@@ -86,8 +97,8 @@ struct SupervisorNote {
 };
 
 using SupervisorEffect =
-    std::variant<StartEngine, AskHealth, WarmUp, AskLoad, Serve, TerminateEngine, KillEngine,
-                 TellDrained, EndWorker, SupervisorNote>;
+    std::variant<StartEngine, AskHealth, AskVersion, WarmUp, AskLoad, Serve, TerminateEngine,
+                 KillEngine, TellDrained, EndWorker, SupervisorNote>;
 
 class EngineSupervisor {
  public:
@@ -111,6 +122,7 @@ class EngineSupervisor {
 
   void on(const EngineExited& event, Turn& turn);
   void on(const HealthAnswered& event, Turn& turn);
+  void on(const VersionAnswered& event, Turn& turn);
   void on(const WarmedUp& event, Turn& turn);
   void on(const LoadAnswered& event, Turn& turn);
   void on(const EngineStarved& event, Turn& turn);
@@ -121,6 +133,7 @@ class EngineSupervisor {
   void start(Turn& turn);
   void ask_health(Turn& turn);
   void next_poll(Turn& turn);
+  void warm_up(Turn& turn);
   void serve(Turn& turn);
   void take(const EngineSample& sample, Turn& turn);
   void end_if_idle(Turn& turn);

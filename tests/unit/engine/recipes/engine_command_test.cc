@@ -45,6 +45,40 @@ TEST(EngineCommand, OfVllmForDecodeOnAGpu) {
       R"("kv_buffer_device":"cuda","kv_load_failure_policy":"fail","kv_connector_extra_config":{"kv_lease_duration":30}}')");
 }
 
+TEST(EngineCommand, OfAnEngineThatTellsItsKvEventsHasTwoPortsMore) {
+  EngineValues prefill = values("prefill");
+  prefill.ports = {21000, 21001, 21002, 21003};
+  const ForeignConfig config{.make = "vllm"};
+  const EngineCommand command = engine_command(recipe_of(config), config, prefill);
+  EXPECT_TRUE(text_of(command).ends_with(
+      R"(--kv-events-config '{"enable_kv_cache_events":true,"publisher":"zmq",)"
+      R"("endpoint":"tcp://*:0;127.0.0.1:21002","replay_endpoint":"tcp://127.0.0.1:21003"}')"))
+      << text_of(command);
+  EXPECT_EQ(command.port_of("kv_events_port"), 21002);
+  EXPECT_EQ(command.port_of("kv_replay_port"), 21003);
+
+  const ForeignConfig silent{.make = "vllm", .kv_events = false};
+  const EngineCommand other = engine_command(recipe_of(silent), silent, values("prefill"));
+  EXPECT_EQ(text_of(other).find("kv-events"), std::string::npos);
+  EXPECT_EQ(other.port_of("kv_events_port"), 0);
+  EXPECT_FALSE(recipe_at(config, "fd00::1").publishes) << "engines bind IPv4 only";
+}
+
+TEST(EngineCommand, OfAnEngineWhoseEventsTheRouterCannotFollowSaysWhy) {
+  const auto why = [](const ForeignConfig& config) { return kv_events_hindrance(config, 16); };
+  EXPECT_EQ(why({.make = "vllm"}), "");
+  EXPECT_EQ(why({.make = "vllm", .args = {"--block-size=128"}}), "");
+  EXPECT_EQ(why({.make = "vllm", .args = {"--block-size", "8"}}),
+            "its blocks have 8 tokens, and the router follows blocks of 16 tokens or a multiple: "
+            "set --block-size to such a number, for both roles");
+  EXPECT_EQ(why({.make = "vllm", .parallel = {.tensor = 2}, .nodes = 2}), "");
+  EXPECT_EQ(
+      why({.make = "vllm", .parallel = {.data = 2}, .nodes = 2}),
+      "its data-parallel ranks are on several nodes, and the router knows the first one only");
+  EXPECT_EQ(why({.make = "command", .recipe = {.command = {"run"}}}),
+            "its recipe does not say how (`kv_events`)");
+}
+
 TEST(EngineCommand, OfAnEngineWhoseNearestNicsAreKnownNamesThem) {
   EngineValues decode = values("decode");
   decode.gpu = true;

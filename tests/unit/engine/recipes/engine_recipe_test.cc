@@ -44,7 +44,7 @@ metrics: {running: "no name", progress: ["x{y}"]}
 r.yaml:1:10: command: {pots} means nothing here; known are {Port}, {data}, {device}, {engine_id}, {gpus}, {head_host}, {host}, {interface}, {lease_seconds}, {model}, {name}, {node_rank}, {nodes}, {pipeline}, {port}, {role}, {served_name}, {tensor}, {threads}
     command: [e, "{pots}"]
              ^
-r.yaml:2:8: ports: must be words of a-z and _ other than port, got Port
+r.yaml:2:8: ports: must be words of a-z and _ other than port, kv_events_port and kv_replay_port, got Port
     ports: [Port]
            ^
 r.yaml:3:24: prefill.environment: must be a list of NAME=value, got NOVALUE

@@ -121,7 +121,8 @@ TEST(Parallel, ACommandOfItsOwnSaysItsOptionsOrNone) {
 }
 
 TEST(Parallel, EachRankHasASideChannelAndEachStartOtherPorts) {
-  const ForeignConfig config{.make = "vllm", .ports = {3000, 3029}, .parallel = {.data = 4}};
+  const ForeignConfig config{
+      .make = "vllm", .ports = {3000, 3029}, .parallel = {.data = 4}, .kv_events = false};
   EXPECT_EQ(ports_of_engine(config), 5U);
   EXPECT_EQ(band_offset(config, 0), 0U);
   EXPECT_EQ(band_offset(config, 5), 5U);
@@ -129,6 +130,9 @@ TEST(Parallel, EachRankHasASideChannelAndEachStartOtherPorts) {
   ForeignConfig wide = config;
   wide.nodes = 2;
   EXPECT_EQ(ports_of_engine(wide), 37U) << "two rendezvous";
+  ForeignConfig telling = config;
+  telling.kv_events = true;
+  EXPECT_EQ(ports_of_engine(telling), 13U) << "each rank tells its events, and tells them again";
 }
 
 TEST(ModelFolder, TellsTheHeadsThatItsConfigNames) {

@@ -39,7 +39,10 @@ WorkerEntry worker_entry() {
           .routes = {"/v1/rerank", "/pooling"},
           .adapters = {"sql", "tone"},
           .adapter_name = "{model}:{adapter}",
-          .generates = false};
+          .generates = false,
+          .kv_events_port = 5557,
+          .kv_replay_port = 5561,
+          .kv_ranks = 4};
 }
 
 WorkerLoad worker_load() {

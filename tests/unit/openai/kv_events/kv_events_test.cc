@@ -91,6 +91,16 @@ TEST(KvEvents, AreReadAsListsAndAsMaps) {
   EXPECT_TRUE(std::holds_alternative<KvBlocksCleared>(events[1]));
 }
 
+TEST(KvEvents, BlocksOfASaltAreLeftOut) {
+  const auto with_salt = [](const std::string& salt) {
+    std::string map = stored_map(stored_fields());
+    map[0] = static_cast<char>(map[0] + 1);
+    return batch({map + text("cache_salt") + salt});
+  };
+  EXPECT_EQ(decoded(with_salt(kNil)).size(), 1U);
+  EXPECT_EQ(decoded(with_salt(text("salt"))).size(), 0U);
+}
+
 TEST(KvEvents, AHashOfBytesIsTheIntegerThatVllmMakesOfIt) {
   auto fields = stored_fields();
   fields[0] = list({bytes("0123456789abcdef01234567\0\0\0\0\0\0\0\7"s), "\xff"});

@@ -20,13 +20,13 @@ struct KvKnowledgeTest : testing::Test {
     std::iota(tokens.begin(), tokens.end(), 0);
   }
 
-  void store(WorkerId worker, size_t blocks) {
+  void store(WorkerId worker, size_t blocks, uint32_t rank = 0) {
     openai::KvBlocksStored stored{.block_size = 16};
     for (size_t block = 0; block < blocks; ++block) {
       stored.hashes.push_back(1000 + block);
     }
     stored.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(16 * blocks));
-    kv.take(worker, std::vector<openai::KvEvent>{stored});
+    kv.take(worker, std::vector<openai::KvEvent>{stored}, rank);
   }
   void learn() { kv.learn({.model = "m", .tenant = ""}, kBlocks, kBytes, tokens); }
   uint32_t matched(WorkerId worker, uint32_t sent, const std::vector<uint64_t>& blocks = kBlocks) {
@@ -53,6 +53,29 @@ TEST_F(KvKnowledgeTest, WhatAnotherRouterSentIsFound) {
   learn();
   store(kWorker, 12);
   EXPECT_EQ(matched(kWorker, 0), 3U);
+}
+
+TEST_F(KvKnowledgeTest, AnEngineHoldsTheMeanOfWhatItsRanksHold) {
+  kv.begin(kWorker, /*complete=*/true, 0);
+  kv.begin(kWorker, /*complete=*/false, 1);
+  learn();
+  EXPECT_FALSE(kv.is_complete(kWorker)) << "one of its ranks is not";
+  kv.begin(kWorker, /*complete=*/true, 1);
+  EXPECT_TRUE(kv.is_complete(kWorker));
+  store(kWorker, 16, 0);
+  EXPECT_EQ(matched(kWorker, 4), 2U);
+  store(kWorker, 16, 1);
+  EXPECT_EQ(matched(kWorker, 4), 4U);
+  EXPECT_EQ(kv.held(kWorker), 32U);
+
+  const std::vector<openai::KvEvent> removed{openai::KvBlocksRemoved{.hashes = {1000}}};
+  kv.take(kWorker, removed, 0);
+  EXPECT_EQ(matched(kWorker, 4), 2U) << "the other rank still has the same block";
+  kv.take(kWorker, std::vector<openai::KvEvent>{openai::KvBlocksCleared{}}, 1);
+  EXPECT_EQ(matched(kWorker, 4), 0U);
+  kv.forget(kWorker);
+  EXPECT_EQ(kv.size(), 0U);
+  EXPECT_FALSE(kv.listens_to(kWorker));
 }
 
 TEST_F(KvKnowledgeTest, WhatIsBeingComputedIsAsGoodAsThere) {

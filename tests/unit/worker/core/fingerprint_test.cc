@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "net/control/kv_fingerprint.h"
+
 namespace pdjob::worker {
 namespace {
 
@@ -17,7 +19,7 @@ TEST(Fingerprint, IsTheSameForTheSameFactsWhateverTheModelIsCalled) {
   engine::ModelFacts renamed = facts();
   renamed.name = "other";
   EXPECT_EQ(fingerprint_of(facts(), Weights::kFixed), fingerprint_of(renamed, Weights::kFixed));
-  EXPECT_EQ(fingerprint_of(facts(), Weights::kFixed).size(), 16U);
+  EXPECT_EQ(fingerprint_of(facts(), Weights::kFixed).size(), 25U);
 }
 
 TEST(Fingerprint, DiffersWithEachFactThatALinkCompares) {
@@ -31,6 +33,20 @@ TEST(Fingerprint, DiffersWithEachFactThatALinkCompares) {
     change(changed);
     EXPECT_NE(fingerprint_of(changed, Weights::kFixed), same);
   }
+}
+
+TEST(Fingerprint, OfAGpuFitsEachCpusButOneCpusNotAnothers) {
+  const auto with_cpu = [](const std::string& cpu, uint32_t layers = 2) {
+    engine::ModelFacts one = facts();
+    one.cpu = cpu;
+    one.layers = layers;
+    return fingerprint_of(one, Weights::kFixed);
+  };
+  EXPECT_TRUE(net::same_kv(with_cpu(""), with_cpu("AVX2")));
+  EXPECT_TRUE(net::same_kv(with_cpu("AVX512"), with_cpu("")));
+  EXPECT_FALSE(net::same_kv(with_cpu("AVX512"), with_cpu("AVX2")));
+  EXPECT_FALSE(net::same_kv(with_cpu("", 3), with_cpu("AVX2"))) << "another model";
+  EXPECT_TRUE(net::same_kv("", "")) << "engines of other makes tell none";
 }
 
 TEST(Fingerprint, OfAJobThatUpdatesItsWeightsDoesNotChangeWithThem) {

@@ -55,6 +55,7 @@ class Story {
  private:
   static std::string name(const StartEngine&) { return "start"; }
   static std::string name(const AskHealth&) { return "health?"; }
+  static std::string name(const AskVersion&) { return "version?"; }
   static std::string name(const WarmUp&) { return "warm_up"; }
   static std::string name(const AskLoad&) { return "load?"; }
   static std::string name(const Serve&) { return "serve"; }
@@ -82,6 +83,54 @@ TEST(EngineSupervisor, RegistersAnEngineThatIsHealthyAndWarm) {
   EXPECT_EQ(story.step(WarmedUp{}), "serve");
   EXPECT_EQ(story.wake(), "health?");
   EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "load?");
+}
+
+SupervisorRules with_feature() {
+  return {.make = "vllm",
+          .warms_up = true,
+          .start_timeout = seconds(60),
+          .needs = {{.feature = "kv_checksum", .since = "0.21.0"}}};
+}
+
+TEST(EngineSupervisor, AnEngineThatIsTooOldForAFeatureDoesNotServe) {
+  Story story(with_feature());
+  story.step(TimePassed{});
+  story.wake();
+  EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "version?");
+  EXPECT_EQ(story.step(VersionAnswered{"0.20.2"}), "kill");
+  EXPECT_EQ(story.step(EngineExited{"signal 9 (Killed)", ""}),
+            "end(vllm 0.20.2 is too old for kv_checksum of engine.features, which came with "
+            "0.21.0: install a newer one, or remove it from engine.features)");
+}
+
+TEST(EngineSupervisor, AnEngineThatIsNewEnoughServes) {
+  for (const char* const version : {"0.21.0", "0.21.1rc1", "1.0"}) {
+    Story story(with_feature());
+    story.step(TimePassed{});
+    story.wake();
+    EXPECT_EQ(story.step(HealthAnswered{Health::kWell}), "version?");
+    EXPECT_EQ(story.step(VersionAnswered{version}), "note warm_up") << version;
+    EXPECT_EQ(story.step(VersionAnswered{"0.1"}), "") << "it was asked once";
+    EXPECT_EQ(story.step(WarmedUp{}), "serve");
+  }
+}
+
+TEST(EngineSupervisor, AnEngineOfAnUnknownVersionServes) {
+  for (const char* const version : {"", "0.1.dev1+g2b51d23f6"}) {
+    Story story(with_feature());
+    story.step(TimePassed{});
+    story.wake();
+    story.step(HealthAnswered{Health::kWell});
+    EXPECT_EQ(story.step(VersionAnswered{version}), "note note warm_up") << version;
+  }
+}
+
+TEST(EngineSupervisor, AnEngineThatDoesNotTellItsVersionIsNotReadyInTime) {
+  Story story(with_feature());
+  story.step(TimePassed{});
+  story.wake();
+  story.step(HealthAnswered{Health::kWell});
+  EXPECT_EQ(story.wake(), "kill");
 }
 
 TEST(EngineSupervisor, AnotherNodeOfAnEngineIsAskedNothingAndEndsWhenItIsToldOrItsEngineEnds) {
