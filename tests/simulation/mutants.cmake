@@ -135,7 +135,7 @@ mutant(apply_replaces_all_at_once apply launcher/job/groups.cc "!std::ranges::al
 mutant(apply_keeps_old_groups apply launcher/job/job_groups.cc "groups_ = event.groups;" "")
 mutant(router_pairs_any_file apply router/core/router_choice.cc "                             .partner = partner," "")
 mutant(router_mixes_files apply router/core/router_choice.cc "request.begun ? &request.fingerprint : nullptr" "nullptr")
-mutant(probing_pairs_any_file apply launcher/job/probing.cc "other->fingerprint != candidate.fingerprint" "false")
+mutant(probing_pairs_any_file apply launcher/job/probing.cc "!net::same_kv(other->fingerprint, candidate.fingerprint)" "false")
 mutant(sizes_strand_workers apply launcher/job/groups.cc "is_outdated(group, *one) && one->state == ProcessState::kRegistered" "false")
 mutant(parts_live_on cluster launcher/job/supervision.cc "for (const PlacePart& part : process.place.parts())" "for (const PlacePart& part : {PlacePart{process.place.node, {}}})")
 mutant(parts_die_unseen cluster launcher/job/job_nodes.cc "!process->place.has_part_on(node)" "process->place.node != node")
