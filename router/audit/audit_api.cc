@@ -88,9 +88,10 @@ void AuditApi::run(Audited audited) {
     return end(audited, 400, "");
   }
   const std::string id = "audit-" + audited.request_id;
+  const std::string path = audited.path;  // The request has a view of it.
   net::HttpRequest request{
       .method = "POST",
-      .path = audited.path,
+      .path = path,
       .headers = {{"Content-Type", "application/json"}, {openai::header::kRequestId, id}}};
   const auto tenant = static_cast<Admission::Tenant>(audited.tenant);
   relay_.route_alone(relay_.next_id(), tenant, request, *std::move(body),
