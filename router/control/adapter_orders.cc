@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 2> kLoadPaths = {"/v1/load_lora_adapter",
                                                         "/load_lora_adapter"};
 constexpr std::array<std::string_view, 2> kUnloadPaths = {"/v1/unload_lora_adapter",
                                                           "/unload_lora_adapter"};
-constexpr std::array<std::string_view, 3> kMembers = {"lora_name", "lora_path", "model"};
+constexpr std::array<std::string_view, 3> kOrderMembers = {"lora_name", "lora_path", "model"};
 constexpr Duration kConnectTimeout = std::chrono::seconds(5);
 // An engine may read the adapter from far away.
 constexpr Duration kAnswerTimeout = std::chrono::minutes(5);
@@ -80,7 +80,7 @@ bool AdapterOrders::takes(std::string_view path) {
 
 void AdapterOrders::order(std::string_view path, const std::string& body,
                           std::function<void(Answer)> done) {
-  const auto object = openai::JsonObject::scan(body, kMembers);
+  const auto object = openai::JsonObject::scan(body, kOrderMembers);
   if (!object) {
     return done(refusal(openai::to_api_error(object.error())));
   }
