@@ -1,0 +1,134 @@
+// What the legs of a request send.
+#include <utility>
+
+#include "common/check.h"
+#include "openai/headers.h"
+#include "router/relay/relay_api.h"
+#include "router/streams/engine_stream.h"
+#include "router/streams/pdjob_stream.h"
+
+namespace pdjob::router {
+namespace {
+
+// Size of a leg's own header lines, without most values.
+constexpr size_t kLegLineBytes = 160;
+
+}  // namespace
+
+KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
+  if (effect.kv == KvPart::kNone) {
+    return {};
+  }
+  const bool offers = effect.leg.stage == Stage::kPrefill;
+  // Null between two hops, if the worker has left after its part.
+  const Worker* prefill = core_.workers().find(offers ? effect.worker : effect.peer);
+  if (offers) {
+    exchange.dialect = &dialect_of(prefill->entry.protocol, prefill->concurrent());
+  }
+  const KvDialect& dialect = *exchange.dialect;
+  return (offers ? dialect.offer : dialect.fetch)({.transfer = effect.transfer,
+                                                   .address = effect.kv == KvPart::kFetchReturned
+                                                                  ? exchange.returned_params
+                                                                  : prefill->kv_address(),
+                                                   .request_id = exchange.request_id});
+}
+
+RelayApi::LegText RelayApi::leg_text(const StartLeg& effect, const Exchange& exchange,
+                                     const KvWords& words) const {
+  const bool prefills = effect.leg.stage == Stage::kPrefill && !exchange.dialect->one_body;
+  if (exchange.method == "GET") {
+    return {.target = exchange.target, .body = {}};
+  }
+  if (!effect.resumes) {
+    const bool asks = exchange.record && !exchange.record->of_pdjob();
+    return {.target = exchange.target,
+            .body = prefills ? exchange.body.prefill_leg(words)
+                             : exchange.body.decode_leg(words, {.token_ids = asks})};
+  }
+  const Resumption next = exchange.record->resumption();
+  if (next.body.empty()) {
+    return {.target = exchange.target,
+            .body = prefills ? exchange.body.prefill_leg(words)
+                             : exchange.body.decode_leg(
+                                   words, {.resume = next.tokens, .weights = next.weights})};
+  }
+  const auto body = RequestBody::scan(next.body, form_of(next.target));
+  PDJOB_CHECK(body.has_value(), next.target);
+  return {.target = next.target,
+          .body = prefills ? body->prefill_leg(words) : body->decode_leg(words)};
+}
+
+void RelayApi::begin_record(const Worker& worker, Exchange& exchange) const {
+  exchange.record.reset();
+  exchange.obstacle = Obstacle::kOff;
+  if (!exchange.may_continue) {
+    return;
+  }
+  if (worker.is_pdjob()) {
+    exchange.record = std::make_unique<PdjobStream>();
+    return;
+  }
+  EngineRequest request =
+      EngineRequest::read(exchange.target, exchange.body.text(),
+                          {.sglang = worker.entry.protocol == net::Protocol::kSglang,
+                           .context_max = worker.entry.context_max});
+  exchange.obstacle = request.obstacle();
+  if (request.obstacle() == Obstacle::kNone || request.may_replay()) {
+    exchange.record = std::make_unique<EngineStream>(std::move(request));
+  }
+}
+
+std::string RelayApi::leg_lines(const StartLeg& effect, const Exchange& exchange,
+                                const KvWords& words, const Span* span) const {
+  const Worker& worker = *core_.workers().find(effect.worker);
+  const std::string& request_id = words.request_id.empty() ? exchange.request_id : words.request_id;
+  std::string lines;
+  lines.reserve(kLegLineBytes + request_id.size() + words.header_lines.size() +
+                worker.key_line.size());
+  lines.append(openai::header::kRequestId).append(": ").append(request_id).append("\r\n");
+  lines.append(words.header_lines).append(worker.key_line);
+  if (effect.leg.stage == Stage::kDecode && exchange.abortable && worker.is_pdjob()) {
+    const std::string name = aborts_.leg_name(effect.leg.request);
+    lines.append(openai::header::kLeg).append(": ").append(name).append("\r\n");
+  }
+  if (span != nullptr) {
+    lines.append("traceparent: " + traceparent(span->context) + "\r\n");
+  }
+  return lines;
+}
+
+void RelayApi::carry_out(const StartLeg& effect) {
+  Exchange& exchange = exchanges_.at(effect.leg.request);
+  const Worker& chosen = *core_.workers().find(effect.worker);
+  const net::WorkerEntry& worker = chosen.entry;
+  const bool decodes = effect.leg.stage == Stage::kDecode;
+  if (decodes && !effect.resumes) {
+    begin_record(chosen, exchange);
+  }
+  std::unique_ptr<Span> span = watch_.begin_leg(exchange.trail, effect);
+  const KvWords words = kv_words(effect, exchange);
+  const std::string own_lines = leg_lines(effect, exchange, words, span.get());
+  LegText text = leg_text(effect, exchange, words);
+  const net::CallId call = client_->start({.to = {worker.host, worker.port},
+                                           .method = exchange.method,
+                                           .target = text.target,
+                                           .header_lines = exchange.header_lines,
+                                           .more_header_lines = own_lines,
+                                           .body = std::move(text.body),
+                                           .connect_timeout = config_.connect_timeout,
+                                           .head_timeout = config_.request_timeout,
+                                           .idle_timeout = config_.request_timeout},
+                                          *this);
+  const bool teaches = effect.kv == KvPart::kOffer && exchange.dialect->address_in != nullptr;
+  legs_[call] =
+      Leg{.id = effect.leg,
+          .worker = effect.worker,
+          .peer = effect.peer,
+          .began = loop_.now(),
+          .use = effect.kv == KvPart::kOfferUnnamed || teaches ? Use::kCollect : Use::kDrop,
+          .resumes = decodes && effect.resumes,
+          .span = std::move(span)};
+  calls_[effect.leg] = call;
+}
+
+}  // namespace pdjob::router
