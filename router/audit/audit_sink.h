@@ -1,5 +1,5 @@
-// AuditSink passes a reply on and copies it. It calls `done` with the copy if a pair of workers
-// made it, without a change of workers. Loop-bound.
+// AuditSink writes a reply on to another sink and copies it. It calls `done` with the copy if one
+// pair of workers made the whole reply. Loop-bound.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "router/relay/reply_capture.h"
-#include "router/relay/reply_sink.h"
 
 namespace pdjob::router {
 
-class AuditSink final : public ReplySink {
+class AuditSink final : public CopyingSink {
  public:
   struct Copy {
     CapturedReply reply;
@@ -23,25 +22,13 @@ class AuditSink final : public ReplySink {
   using Done = std::function<void(Copy)>;
 
   AuditSink(std::unique_ptr<ReplySink> next, size_t bytes_max, Done done)
-      : next_(std::move(next)), done_(std::move(done)), copy_(bytes_max) {}
+      : CopyingSink(std::move(next), bytes_max), done_(std::move(done)) {}
 
-  void reply(int status, std::string_view content_type, std::string_view body,
-             const Headers& headers) override {
-    next_->reply(status, content_type, body, headers);
-  }
   void begin(const net::HttpReplyHead& head, WorkerId writer, const ReplyMarks& marks) override;
-  bool write(std::string_view raw) override;
-  void change_writer() override;
   void end() override;
-  void abort() override { next_->abort(); }
-  bool takes_chunks() const override { return next_->takes_chunks(); }
-  void hold_more(size_t bytes) override { next_->hold_more(bytes); }
-  void body_freed() override { next_->body_freed(); }
 
  private:
-  const std::unique_ptr<ReplySink> next_;
   const Done done_;
-  ReplyCapture copy_;
   std::string request_id_;
   std::string prefill_;
   std::string decode_;

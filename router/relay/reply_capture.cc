@@ -2,6 +2,11 @@
 
 namespace pdjob::router {
 
+// In a text of a client or a model, the quotes would be escaped.
+bool CapturedReply::is_aborted() const {
+  return body.find(R"("finish_reason":"abort")") != std::string::npos;
+}
+
 void ReplyCapture::begin(const net::HttpReplyHead& head, WorkerId writer) {
   // If closing ends the body, half of it looks whole.
   if (head.framing != net::BodyFraming::kUntilClose && head.header("content-encoding").empty()) {
