@@ -179,7 +179,7 @@ void read_features(ConfigReader& in, EngineRecipe& recipe) {
   }
   in.named_sections(
       "features",
-      {"What `engine.features` may switch on, by name. A name is also a word: {NAME} is `text` "
+      {"Features for `engine.features`, by name. A name is also a word: {NAME} is `text` "
        "with the feature, and nothing without it."},
       [&](const std::string& name, ConfigReader& section) {
         const RecipeFeature* const known = recipe.feature(name);

@@ -63,7 +63,7 @@ struct RecipeKvEvents {
   uint32_t block_default = 16;  // Without that option.
 };
 
-// What users may switch on by its name in `engine.features`.
+// Users may switch it on, by its name in `engine.features`.
 struct RecipeFeature {
   std::string name;
   std::string since;  // The engine's first version that has it.

@@ -1,4 +1,4 @@
-// What a reply of a completion or a chat says: its text, and how sure the engine was of each token.
+// Reads replies of completions and chats: the text, and how sure the engine was of each token.
 // Pure.
 #pragma once
 

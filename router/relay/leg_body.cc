@@ -14,6 +14,7 @@
 #include "net/http/http_server.h"
 #include "net/http/multipart_parser.h"
 #include "openai/json/json_number.h"
+#include "router/streams/engine_request.h"
 
 namespace pdjob::router {
 namespace {
@@ -440,7 +441,6 @@ std::string RequestBody::shape() const {
   return shape;
 }
 
-// Non-text parts of messages change the KV without changing the tokens.
 bool RequestBody::tokenizable() const {
   if (form_ != BodyForm::kOpenai) {
     return false;  // Engines tokenize OpenAI's form only.
@@ -449,8 +449,7 @@ bool RequestBody::tokenizable() const {
   const std::string_view messages = object_->value("messages");
   const bool is_text = prompt.empty() ? !messages.empty() : prompt.starts_with('"');
   return is_text && object_->value("cache_salt").empty() && object_->value("extra_key").empty() &&
-         messages.find("_url\"") == std::string_view::npos &&
-         messages.find("\"input_audio\"") == std::string_view::npos;
+         !has_more_than_text(messages);
 }
 
 std::string RequestBody::prefill_leg(const KvWords& kv) const {

@@ -111,12 +111,6 @@ bool is_one_prompt(std::string_view value) {
          value[first] <= '9';
 }
 
-bool has_more_than_text(std::string_view messages) {
-  return messages.find("_url\"") != std::string_view::npos ||
-         messages.find("\"input_audio\"") != std::string_view::npos ||
-         messages.find("\"image\"") != std::string_view::npos;
-}
-
 std::string_view member_of(std::string_view object, std::string_view name) {
   if (!object.starts_with('{')) {
     return {};
@@ -141,6 +135,13 @@ void append_member(std::string& body, std::string_view name, std::string_view va
 }
 
 }  // namespace
+
+// Text has its quotes escaped, so these are names.
+bool has_more_than_text(std::string_view messages) {
+  static constexpr std::string_view kParts[] = {"_url\"", "\"input_audio\"", "_embeds\""};
+  return std::ranges::any_of(
+      kParts, [&](std::string_view part) { return messages.find(part) != std::string_view::npos; });
+}
 
 // What the members say, one after the other.
 struct EngineRequest::Reading {

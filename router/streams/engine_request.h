@@ -27,6 +27,9 @@ struct EngineFacts {
   uint32_t context_max = 0;  // WorkerEntry::context_max
 };
 
+// True if parts of these messages (as JSON) change the KV without changing the tokens.
+bool has_more_than_text(std::string_view messages);
+
 class EngineRequest {
  public:
   // `body` is one JSON object, and outlives the request. Paths other than those of completions and

@@ -13,7 +13,7 @@ namespace {
 
 // Larger than any event.
 constexpr size_t kEventBytesMax = limits::kHttpSendQueueBytesMax / 4;
-constexpr size_t kTokenBytesMax = size_t{16} << 20;
+constexpr size_t kTokenBytesMax = 8 * limits::kMiB;
 // No character has so many tokens: these tokens make no text at all.
 constexpr uint32_t kHeldEventsMax = 32;
 constexpr std::string_view kData = "data:";

@@ -1,12 +1,14 @@
-"""Answers that are computed a second time without a hand-over (router.audit). The engines are doubles; one of them gets wrong KV without noticing."""
+"""Answers that are computed a second time without a hand-over (router.audit): of doubles, one of which gets wrong KV without noticing, and of pdjob's
+own engine."""
 
 import json
 import pathlib
 import re
 
+import httpx
 import pytest
 
-from conftest import eventually, get, metric
+from conftest import eventually, get, metric, running_job
 from test_foreign_engines import ask, expected, folder, foreign_job, logs  # noqa: F401
 
 AUDITS = "pdjob_router_audits_total"
@@ -65,3 +67,13 @@ def test_streams_are_audited_too_and_nothing_is_by_default(folder):  # noqa: F81
     with foreign_job(folder) as job:
         greedy(job, "Once upon a time")
         assert not [line for line in get(job.url + "/metrics").splitlines() if line.startswith(AUDITS) and not line.endswith(" 0")]
+
+
+def test_pdjobs_own_engine_agrees_with_itself_whether_kv_was_handed_over_or_not(folder):  # noqa: F811
+    with running_job(folder, router="audit: {share: 1, tie: 0}") as job:
+        for number, prompt in enumerate(PROMPTS[:8]):
+            request = {"model": "smollm2", "temperature": 0, "max_tokens": 12, "stream": number % 2 == 1}
+            request |= {"prompt": prompt} if number < 4 else {"messages": [{"role": "user", "content": prompt}]}
+            reply = httpx.post(job.url + f"/v1/{'' if number < 4 else 'chat/'}completions", json=request, timeout=60)
+            assert reply.status_code == 200, reply.text
+            eventually(lambda: audited(job, "equal") == number + 1, 30, "it is computed again")
