@@ -29,7 +29,7 @@ std::string name_of_leg(const LegId& leg) {
 bool is_stream_of(bool pdjob, const net::HttpReplyHead& head) {
   const bool from_pdjob = !head.header(openai::header::kWorker).empty();
   return head.status == 200 && head.framing == net::BodyFraming::kChunked && from_pdjob == pdjob &&
-         (pdjob || head.header("content-type").starts_with(openai::kEventStream));
+         (pdjob || head.header("content-type").starts_with("text/event-stream"));
 }
 
 std::string header_lines(const Admission::Headers& headers) {

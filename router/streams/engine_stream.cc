@@ -140,7 +140,9 @@ void EngineStream::take_data(std::string_view data) {
   if (mode_ != Mode::kFirst && of_choice && !has_tokens && !has_end && !has_content) {
     return;  // The client has had the one that begins a stream.
   }
-  passes_text_ = passes_text_ || (has_content && !has_tokens && !has_end);
+  // Only the event that begins a chat tells nothing of the answer.
+  const bool begins = !has_content && says(data, "\"role\":");
+  passes_text_ = passes_text_ || (of_choice && !has_tokens && !has_end && !begins);
   if (passes_text_ && mode_ == Mode::kFirst) {
     state_ = State::kPassing;
     release();

@@ -322,6 +322,13 @@ TEST(EngineStream, PassesWhatHasNoTokens) {
   EXPECT_TRUE(stream->complete());
 }
 
+TEST(EngineStream, IsNotBegunAnewBehindEventsThatItDoesNotKnow) {
+  const std::string unknown = event(R"({"choices":[{"index":0,"delta":{"audio":"aa"}}]})");
+  Stream stream(kChat, R"({"messages":[],"temperature":0})");
+  EXPECT_EQ(stream.take(unknown), unknown);
+  EXPECT_EQ(stream->obstacle(), Obstacle::kNoTokens);
+}
+
 TEST(EngineStream, ReadsNoKeyInsideOfText) {
   Stream stream(kCompletions, R"({"prompt":"Hi"})");
   const std::string text = R"(say \"token_ids\":[7] and \"finish_reason\":\"stop\")";
