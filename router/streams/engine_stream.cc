@@ -101,11 +101,12 @@ void EngineStream::take_event(std::string_view event) {
   }
   event.remove_prefix(kData.size());
   event.remove_prefix(event.starts_with(' ') ? 1 : 0);
+  if (event == "[DONE]" && mode_ == Mode::kReplay) {
+    differs_ = true;  // The client has more.
+    state_ = State::kBroken;
+    return;
+  }
   if (event == "[DONE]") {
-    if (!finished_) {
-      state_ = State::kBroken;
-      return;
-    }
     release();
     payload_.append("data: [DONE]\n\n");
     state_ = State::kComplete;

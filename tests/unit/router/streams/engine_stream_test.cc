@@ -322,6 +322,26 @@ TEST(EngineStream, PassesWhatHasNoTokens) {
   EXPECT_TRUE(stream->complete());
 }
 
+TEST(EngineStream, DoesNotEndWhereARepeatingEngineEndsBeforeTheClient) {
+  Stream stream(kCompletions, R"({"prompt":"Hi","temperature":0,"stop":"x"})");
+  stream.take(completion(" a", "30", "", "1") + completion(" b", "31"));
+  stream->change_worker();
+  EXPECT_EQ(stream.take(completion(" a", "30", "", "1", "cmpl-b") + event("[DONE]")), "");
+  EXPECT_EQ(stream->obstacle(), Obstacle::kDiffers);
+}
+
+TEST(EngineStream, EndsWhereItsEngineSaysSo) {
+  Stream stream(kCompletions, R"({"prompt":"Hi"})");
+  EXPECT_EQ(stream.take(completion(" a", "30", "", "1") + event("[DONE]")),
+            completion(" a", "") + event("[DONE]"));
+  EXPECT_TRUE(stream->complete()) << "an engine may tell no reason";
+  Stream cut(kCompletions, R"({"prompt":"Hi"})");
+  cut.take(completion(" a", "30", "", "1"));
+  std::string out;
+  cut->take("0\r\n\r\n", out);
+  EXPECT_TRUE(cut->broken()) << "its body ended, and its answer did not";
+}
+
 TEST(EngineStream, IsNotBegunAnewBehindEventsThatItDoesNotKnow) {
   const std::string unknown = event(R"({"choices":[{"index":0,"delta":{"audio":"aa"}}]})");
   Stream stream(kChat, R"({"messages":[],"temperature":0})");
