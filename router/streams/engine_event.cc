@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "openai/json/json_edit.h"
@@ -13,10 +13,76 @@ namespace pdjob::router {
 namespace {
 
 constexpr std::string_view kSpaces = " \t";
-constexpr std::string_view kIdLists[] = {"\"prompt_token_ids\":", "\"token_ids\":"};
 
 size_t skip_spaces(std::string_view text, size_t at) {
   return std::min(text.find_first_not_of(kSpaces, at), text.size());
+}
+
+// The raw value that begins there, or a little later: up to the first bracket of a list that
+// closes, and only the first byte of an object.
+std::string_view value_at(std::string_view event, size_t at) {
+  const size_t begin = skip_spaces(event, at);
+  if (begin >= event.size()) {
+    return {};
+  }
+  size_t end = event.size();
+  switch (event[begin]) {
+    case '[':
+      end = event.find(']', begin);
+      return end == std::string_view::npos ? std::string_view()
+                                           : event.substr(begin, end + 1 - begin);
+    case '"':
+      return event.substr(begin, openai::end_of_json_string(event, begin) - begin);
+    case '{':
+      return event.substr(begin, 1);
+    default:
+      end = std::min(event.find_first_of(",}] \t", begin), event.size());
+      return event.substr(begin, end - begin);
+  }
+}
+
+size_t end_of(std::string_view value, std::string_view event) {
+  return static_cast<size_t>(value.data() - event.data()) + value.size();
+}
+
+bool is_text(std::string_view value) { return value.size() > 2 && value.front() == '"'; }
+bool is_list(std::string_view value) { return value.starts_with('['); }
+
+void add(std::string_view value, bool& kind, EngineEvent& read) {
+  if (is_text(value)) {
+    kind = true;
+    read.added = value.substr(1, value.size() - 2);
+    read.additions += 1;
+  }
+}
+
+void note(std::string_view key, std::string_view value, EngineEvent& read) {
+  bool arguments = false;
+  if (key == "token_ids") {
+    read.tokens = is_list(value) ? value : std::string_view();
+  } else if (key == "text" || key == "content") {
+    add(value, read.content, read);
+  } else if (key == "finish_reason") {
+    read.ends = read.ends || is_text(value);
+  } else if (key == "prompt_token_ids") {
+    read.prompt_tokens = is_list(value) ? value : std::string_view();
+  } else if (key == "choices") {
+    read.of_answer = is_list(value) && value != "[]";
+  } else if (key == "reasoning" || key == "reasoning_content") {
+    add(value, read.reasoning, read);
+  } else if (key == "role") {
+    read.begins = true;
+  } else if (key == "logprobs") {
+    read.logprobs = value.starts_with('{');
+  } else if (key == "text_offset") {
+    read.text_offsets = true;
+  } else if (key == "tool_calls") {
+    read.calls = read.calls || value.starts_with("[{");
+  } else if (key == "arguments") {
+    add(value, arguments, read);
+  } else if (key == "name") {
+    read.names = is_text(value);
+  }
 }
 
 // Raw.
@@ -114,29 +180,29 @@ void append_head(std::string& out, const StreamFacts& how) {
 
 }  // namespace
 
+EngineEvent read_event(std::string_view event, size_t skipped) {
+  EngineEvent read;
+  for (size_t at = event.find('"', skipped); at != std::string_view::npos;) {
+    const size_t end = openai::end_of_json_string(event, at);
+    if (end >= event.size() || event[end] != ':') {
+      at = event.find('"', end);
+      continue;
+    }
+    const std::string_view value = value_at(event, end + 1);
+    note(event.substr(at + 1, end - at - 2), value, read);
+    // Values of other kinds have keys of their own.
+    at = event.find('"', value.starts_with('"') ? end_of(value, event) : end + 1);
+  }
+  return read;
+}
+
 std::string_view value_in(std::string_view event, std::string_view key) {
   const size_t found = event.find(key);
   if (found == std::string_view::npos) {
     return {};
   }
-  const size_t begin = skip_spaces(event, found + key.size());
-  if (begin >= event.size()) {
-    return {};
-  }
-  switch (event[begin]) {
-    case '[': {
-      const size_t end = event.find(']', begin);
-      return end == std::string_view::npos ? std::string_view()
-                                           : event.substr(begin, end + 1 - begin);
-    }
-    case '"':
-      return event.substr(begin, openai::end_of_json_string(event, begin) - begin);
-    case '{':
-      return {};
-    default:
-      return event.substr(begin,
-                          std::min(event.find_first_of(",}] \t", begin), event.size()) - begin);
-  }
+  const std::string_view value = value_at(event, found + key.size());
+  return value.starts_with('{') ? std::string_view() : value;
 }
 
 std::optional<std::string_view> numbers_in(std::string_view list) {
@@ -160,67 +226,36 @@ void append_numbers(std::string& out, std::string_view numbers) {
   std::ranges::copy_if(numbers, std::back_inserter(out), [](char c) { return c != ' '; });
 }
 
-std::optional<std::string_view> added_by(std::string_view event) {
-  constexpr std::string_view kAdds[] = {
-      "\"text\":", "\"content\":", "\"reasoning\":", "\"reasoning_content\":", "\"arguments\":"};
-  std::string_view added;
-  for (const std::string_view key : kAdds) {
-    const std::string_view value = value_in(event, key);
-    if (value.size() <= 2 || value.front() != '"') {
-      continue;
-    }
-    const auto behind = static_cast<size_t>(value.data() - event.data()) + value.size();
-    const std::string_view again = value_in(event.substr(behind), key);
-    if (!added.empty() || again.starts_with('"')) {
-      return std::nullopt;
-    }
-    added = value.substr(1, value.size() - 2);
-  }
-  return value_in(event, "\"name\":").starts_with('"') ? std::nullopt : std::optional(added);
-}
-
 std::optional<std::string> rest_of(std::string_view event, size_t bytes, std::string_view numbers) {
-  const auto added = added_by(event);
-  const std::string_view list = value_in(event, "\"token_ids\":");
-  const bool has_logprobs = event.find("\"logprobs\":{") != std::string_view::npos ||
-                            event.find("\"logprobs\": {") != std::string_view::npos;
-  if (!added || added->size() < bytes || list.empty() || has_logprobs) {
+  const EngineEvent read = read_event(event);
+  if (read.additions > 1 || read.names || read.logprobs || read.tokens.empty() ||
+      read.added.size() < bytes) {
     return std::nullopt;
   }
   // The list is behind the text.
   std::string rest(event);
-  rest.replace(static_cast<size_t>(list.data() - event.data()), list.size(),
+  rest.replace(static_cast<size_t>(read.tokens.data() - event.data()), read.tokens.size(),
                "[" + std::string(numbers) + "]");
-  if (!added->empty()) {
-    rest.erase(static_cast<size_t>(added->data() - event.data()), added->size() - bytes);
+  if (!read.added.empty()) {
+    rest.erase(static_cast<size_t>(read.added.data() - event.data()), read.added.size() - bytes);
   }
   return rest;
 }
 
-void append_without(Ids ids, std::string_view event, std::string& out) {
-  while (true) {
-    size_t first = std::string_view::npos;
-    size_t behind = 0;
-    for (const std::string_view key :
-         std::span(kIdLists).first(ids == Ids::kOfPrompt ? 1 : std::size(kIdLists))) {
-      const size_t found = event.find(key);
-      if (found < first) {
-        first = found;
-        behind = skip_spaces(event, found + key.size());
-      }
-    }
-    if (first == std::string_view::npos) {
-      out.append(event);
-      return;
-    }
-    out.append(event.substr(0, behind));
-    event.remove_prefix(behind);
-    if (event.starts_with('[')) {
-      const size_t end = event.find(']');
-      out.append("null");
-      event.remove_prefix(end == std::string_view::npos ? event.size() : end + 1);
+void append_nulled(std::string& out, std::string_view event, std::string_view list,
+                   std::string_view other) {
+  if (!list.empty() && !other.empty() && other.data() < list.data()) {
+    std::swap(list, other);
+  }
+  size_t at = 0;
+  for (const std::string_view each : {list, other}) {
+    if (!each.empty()) {
+      const auto begin = static_cast<size_t>(each.data() - event.data());
+      out.append(event.substr(at, begin - at)).append("null");
+      at = begin + each.size();
     }
   }
+  out.append(event.substr(at));
 }
 
 std::optional<uint64_t> text_offset_behind(std::string_view event) {
@@ -250,7 +285,8 @@ std::optional<uint64_t> text_offset_behind(std::string_view event) {
 
 std::optional<std::string> continued_event(std::string_view event, const StreamFacts& how) {
   std::string text;
-  append_without(Ids::kOfPrompt, with_text_shifted(event, how.text_before), text);
+  const std::string shifted = with_text_shifted(event, how.text_before);
+  append_nulled(text, shifted, read_event(shifted).prompt_tokens, {});
   const auto members = openai::json_members(text);
   if (!members) {
     return std::nullopt;

@@ -10,6 +10,28 @@
 
 namespace pdjob::router {
 
+// What an event says, as far as the record of a stream reads it. Holds views of the event.
+struct EngineEvent {
+  // Lists of token ids, with their brackets. Empty: none, or null.
+  std::string_view tokens;
+  std::string_view prompt_tokens;
+  // The inside of the string that the event adds to an answer, the last one of several: text,
+  // reasoning, or arguments of a tool.
+  std::string_view added;
+  uint32_t additions = 0;  // Such strings that are not empty.
+  bool content = false;    // Some of it is text.
+  bool reasoning = false;  // Or reasoning.
+  bool begins = false;     // It names a role.
+  bool calls = false;      // It calls tools, or adds to a call.
+  bool names = false;      // It begins a call.
+  bool ends = false;       // It has a finish reason.
+  bool of_answer = false;  // It has a choice. One with the usage alone has none.
+  bool logprobs = false;
+  bool text_offsets = false;
+};
+// One pass. The event's first `skipped` bytes are known to say nothing.
+EngineEvent read_event(std::string_view event, size_t skipped = 0);
+
 // The raw value after the first `key`, which has its quotes and its colon: a list of numbers, a
 // string, a number or a word. Empty: there is no such key, or its value is an object.
 std::string_view value_in(std::string_view event, std::string_view key);
@@ -19,16 +41,12 @@ uint64_t count_numbers(std::string_view numbers);
 // Appends them behind those that are there, without spaces.
 void append_numbers(std::string& out, std::string_view numbers);
 
-// The inside of the one string that an event adds to an answer: text, reasoning, or arguments of a
-// tool. May be empty. Empty optional: it adds several, or begins a call.
-std::optional<std::string_view> added_by(std::string_view event);
-// The event with the last `bytes` of that string, and with these tokens. Empty optional: it has
-// logprobs, or no such string.
+// Appends the event with null in place of these two of its lists. Either may be empty.
+void append_nulled(std::string& out, std::string_view event, std::string_view list,
+                   std::string_view other);
+// The event with the last `bytes` of what it adds, and with these tokens. Empty optional: it adds
+// several strings, begins a call, or has logprobs.
 std::optional<std::string> rest_of(std::string_view event, size_t bytes, std::string_view numbers);
-
-// Appends the event with null in place of its lists of token ids, or of the prompt's alone.
-enum class Ids : uint8_t { kAll, kOfPrompt };
-void append_without(Ids ids, std::string_view event, std::string& out);
 
 // The position in the text behind an event's logprobs; empty: it has none.
 std::optional<uint64_t> text_offset_behind(std::string_view event);

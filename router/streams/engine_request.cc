@@ -286,17 +286,20 @@ EngineRequest EngineRequest::read(std::string_view target, const std::string& bo
   return request;
 }
 
-std::optional<Resumption> EngineRequest::by_tokens(const Tokens& tokens) const {
-  const uint64_t context = tokens.prompt_count + tokens.output_count;
-  std::optional<uint64_t> left;
+std::optional<uint64_t> EngineRequest::left_behind(const Tokens& tokens) const {
   if (output_max_) {
-    left = *output_max_ - std::min(*output_max_, tokens.output_count);
-  } else if (engine_.context_max > 0) {
-    left = engine_.context_max - std::min<uint64_t>(engine_.context_max, context);
+    return *output_max_ - std::min(*output_max_, tokens.output_count);
   }
-  if (left == 0) {
+  if (engine_.context_max == 0) {
     return std::nullopt;
   }
+  const uint64_t taken = tokens.prompt_count + tokens.output_count;
+  return engine_.context_max - std::min<uint64_t>(engine_.context_max, taken);
+}
+
+Resumption EngineRequest::by_tokens(const Tokens& tokens) const {
+  const std::optional<uint64_t> left = left_behind(tokens);
+  PDJOB_CHECK(left != 0);
   Resumption next{.tokens = {}, .weights = {}, .target = target_, .body = "{"};
   const bool stays_chat = chat_ && engine_.sglang;
   next.target = stays_chat ? target_ : kCompletions;

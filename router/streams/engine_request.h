@@ -50,19 +50,23 @@ class EngineRequest {
   // The request of by_tokens() is one for a completion, though this one is a chat.
   bool is_converted() const { return chat_ && !engine_.sglang; }
 
-  // Lists of token ids without brackets, and how many they are. Empty: no token may follow, or it
-  // is not known how many may.
+  // Lists of token ids without brackets, and how many they are.
   struct Tokens {
     std::string_view prompt;
     uint64_t prompt_count = 0;
     std::string_view output;
     uint64_t output_count = 0;
   };
-  std::optional<Resumption> by_tokens(const Tokens& tokens) const;
+  // False: they reach the request's limit.
+  bool may_follow(const Tokens& tokens) const { return left_behind(tokens) != 0; }
+  // Requires: may_follow().
+  Resumption by_tokens(const Tokens& tokens) const;
   Resumption by_replay() const;
 
  private:
   struct Reading;
+  // How many tokens may follow; empty: as many as the engine likes.
+  std::optional<uint64_t> left_behind(const Tokens& tokens) const;
 
   std::string target_;
   const std::string* body_ = nullptr;

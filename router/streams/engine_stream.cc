@@ -20,12 +20,6 @@ constexpr std::string_view kData = "data:";
 constexpr std::string_view kEventEnd = "\n\n";
 constexpr std::string_view kBodyEnd = "0\r\n\r\n";
 
-// A string that is not empty.
-bool says(std::string_view data, std::string_view key) {
-  const std::string_view value = value_in(data, key);
-  return value.size() > 2 && value.front() == '"';
-}
-
 // The engine has failed, or cannot serve the request any more.
 bool tells_failure(std::string_view data) {
   return data.starts_with("{\"error\"") || data.starts_with("{\"object\":\"error\"");
@@ -125,98 +119,113 @@ void EngineStream::take_event(std::string_view event) {
   take_data(event);
 }
 
+// All events of a stream begin alike.
+EngineEvent EngineStream::read(std::string_view data) {
+  constexpr std::string_view kChoices = "\"choices\":[";
+  if (!head_.empty() && data.starts_with(head_)) {
+    EngineEvent event = read_event(data, head_.size());
+    event.of_answer = !data.substr(head_.size()).starts_with(']');
+    return event;
+  }
+  const size_t choices = data.find(kChoices);
+  head_ = choices == std::string_view::npos ? std::string_view()
+                                            : data.substr(0, choices + kChoices.size());
+  return read_event(data);
+}
+
 void EngineStream::take_data(std::string_view data) {
-  const bool of_choice = data.find("\"choices\":[]") == std::string_view::npos &&
-                         data.find("\"choices\": []") == std::string_view::npos;
-  auto numbers = numbers_in(value_in(data, "\"token_ids\":"));
-  const bool has_tokens = numbers && count_numbers(*numbers) > 0;
-  const bool has_end = says(data, "\"finish_reason\":");
-  const bool has_content = says(data, "\"text\":") || says(data, "\"content\":");
+  EngineEvent event = read(data);
+  auto numbers = numbers_in(event.tokens);
+  const bool has_tokens = numbers && !numbers->empty();
   if (mode_ == Mode::kFirst && first_.empty()) {
     first_.assign(data);
   }
   if (prompt_.empty()) {
-    prompt_ = numbers_in(value_in(data, "\"prompt_token_ids\":")).value_or("");
+    prompt_ = numbers_in(event.prompt_tokens).value_or("");
   }
-  if (mode_ != Mode::kFirst && of_choice && !has_tokens && !has_end && !has_content) {
+  if (mode_ != Mode::kFirst && event.of_answer && !has_tokens && !event.ends && !event.content) {
     return;  // The client has had the one that begins a stream.
   }
   // Only the event that begins a chat tells nothing of the answer.
-  const bool begins = !has_content && says(data, "\"role\":");
-  passes_text_ = passes_text_ || (of_choice && !has_tokens && !has_end && !begins);
+  const bool begins = event.begins && !event.content;
+  passes_text_ = passes_text_ || (event.of_answer && !has_tokens && !event.ends && !begins);
   if (passes_text_ && mode_ == Mode::kFirst) {
     state_ = State::kPassing;
     release();
     payload_.append("data: ").append(data).append(kEventEnd);
     return;
   }
-  std::optional<std::string> rest;
+  std::string edited;
   if (mode_ == Mode::kReplay) {
-    rest = has_tokens ? repeat(data, *numbers) : std::nullopt;
-    differs_ = differs_ || (has_end && !rest);
+    auto rest = has_tokens ? repeat(data, event, *numbers) : std::nullopt;
+    differs_ = differs_ || (event.ends && !rest);
     state_ = differs_ ? State::kBroken : state_;
     if (!rest) {
       return;
     }
-    data = *rest;
-    numbers = numbers_in(value_in(data, "\"token_ids\":"));
+    edited = std::move(*rest);
   }
-  note_delta(data);
-  std::string edited;
   if (mode_ != Mode::kFirst) {
-    auto of_stream = continued_event(data, continued());
+    auto of_stream = continued_event(edited.empty() ? data : edited, continued());
     if (!of_stream) {
       state_ = State::kBroken;
       return;
     }
     edited = std::move(*of_stream);
     data = edited;
+    event = read_event(data);
+    numbers = numbers_in(event.tokens);
   }
-  if (request_.wants_logprobs() && data.find("\"text_offset\":") != std::string_view::npos) {
+  keep(data, event, numbers.value_or(std::string_view()));
+}
+
+// The client gets the event, now or with a later one.
+void EngineStream::keep(std::string_view data, const EngineEvent& event, std::string_view numbers) {
+  reasons_ = event.reasoning || (reasons_ && !event.content);
+  calls_ = calls_ || event.calls;
+  if (event.text_offsets) {
     logprobs_.assign(data);
   }
-  if (has_tokens) {
-    append_numbers(held_tokens_, *numbers);
+  text_bytes_ += event.added.size();
+  const bool holds = !numbers.empty() && event.additions == 0 && !event.ends && !reasons_ &&
+                     !calls_ && request_.obstacle() == Obstacle::kNone &&
+                     held_events_ + 1 < kHeldEventsMax;
+  // What is not held goes straight to the client.
+  if (!holds && !held_.empty()) {
+    payload_.append(held_);
+    held_.clear();
   }
-  if (request_.may_replay()) {
-    const auto added = added_by(data);
-    text_bytes_ += added ? added->size() : 0;
+  std::string& out = holds ? held_ : payload_;
+  out.append("data: ");
+  if (request_.wants_tokens()) {
+    out.append(data);
+  } else {
+    append_nulled(out, data, event.prompt_tokens, event.tokens);
   }
-  emit(data, numbers.has_value() || data.find("\"prompt_token_ids\":[") != std::string_view::npos);
-  const bool holds = of_choice && has_tokens && !has_content && !has_end && !reasons_ && !calls_ &&
-                     request_.obstacle() == Obstacle::kNone && ++held_events_ < kHeldEventsMax;
-  has_usage_ = has_usage_ || !of_choice;
-  finished_ = finished_ || has_end;
+  out.append(kEventEnd);
+  if (!numbers.empty()) {
+    append_numbers(held_tokens_, numbers);
+    held_events_ += 1;
+  }
+  has_usage_ = has_usage_ || !event.of_answer;
+  finished_ = finished_ || event.ends;
   if (!holds) {
     release();
   }
 }
 
-// Which part of an answer the stream is at.
-void EngineStream::note_delta(std::string_view data) {
-  if (!request_.is_chat()) {
-    return;
-  }
-  if (says(data, "\"reasoning_content\":") || says(data, "\"reasoning\":")) {
-    reasons_ = true;
-  } else if (says(data, "\"content\":")) {
-    reasons_ = false;
-  }
-  calls_ = calls_ || data.find("\"tool_calls\":[{") != std::string_view::npos;
-}
-
-// Compares what the worker repeats with what the client has.
-std::optional<std::string> EngineStream::repeat(std::string_view data, std::string_view numbers) {
+// Compares what the worker repeats with what the client has. Returns what the client lacks of it.
+std::optional<std::string> EngineStream::repeat(std::string_view data, const EngineEvent& event,
+                                                std::string_view numbers) {
   append_numbers(repeated_, numbers);
-  const auto added = added_by(data);
-  repeated_text_ += added ? added->size() : 0;
+  repeated_text_ += event.added.size();
   const size_t common = std::min(repeated_.size(), tokens_.size());
   const bool is_equal = repeated_.compare(0, common, tokens_, 0, common) == 0;
   if (is_equal && repeated_.size() == common) {
     // All tokens, or those up to a comma.
     mode_ = tokens_.size() == common ? Mode::kRepeated : mode_;
     differs_ = tokens_.size() > common && tokens_[common] != ',';
-  } else if (is_equal && repeated_[common] == ',' && added && repeated_text_ >= text_bytes_) {
+  } else if (is_equal && repeated_[common] == ',' && repeated_text_ >= text_bytes_) {
     mode_ = Mode::kRepeated;
     auto rest =
         rest_of(data, repeated_text_ - text_bytes_, std::string_view(repeated_).substr(common + 1));
@@ -226,16 +235,6 @@ std::optional<std::string> EngineStream::repeat(std::string_view data, std::stri
     differs_ = true;
   }
   return std::nullopt;
-}
-
-void EngineStream::emit(std::string_view data, bool has_ids) {
-  held_.append("data: ");
-  if (has_ids && !request_.wants_tokens()) {
-    append_without(Ids::kAll, data, held_);
-  } else {
-    held_.append(data);
-  }
-  held_.append(kEventEnd);
 }
 
 void EngineStream::release() {
@@ -272,27 +271,26 @@ Obstacle EngineStream::obstacle() const {
   if (passes_text_ || state_ == State::kPassing || state_ == State::kComplete) {
     return Obstacle::kNoTokens;
   }
-  if (anew()) {
+  if (anew() || by_tokens() || request_.may_replay()) {
     return Obstacle::kNone;
   }
   const Obstacle obstacle = tokens_obstacle();
-  if (obstacle == Obstacle::kNone || request_.may_replay()) {
-    return Obstacle::kNone;
-  }
-  return obstacle;
+  return obstacle == Obstacle::kNone ? Obstacle::kNoTokens : obstacle;  // No token may follow.
+}
+
+EngineRequest::Tokens EngineStream::tokens() const {
+  return {.prompt = prompt_,
+          .prompt_count = count_numbers(prompt_),
+          .output = tokens_,
+          .output_count = count_};
+}
+
+bool EngineStream::by_tokens() const {
+  return !anew() && tokens_obstacle() == Obstacle::kNone && request_.may_follow(tokens());
 }
 
 Resumption EngineStream::resumption() const {
-  if (!anew() && by_tokens()) {
-    const auto next = request_.by_tokens({.prompt = prompt_,
-                                          .prompt_count = count_numbers(prompt_),
-                                          .output = tokens_,
-                                          .output_count = count_});
-    if (next) {
-      return *next;
-    }
-  }
-  return request_.by_replay();
+  return by_tokens() ? request_.by_tokens(tokens()) : request_.by_replay();
 }
 
 void EngineStream::change_worker() {

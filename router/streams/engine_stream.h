@@ -44,14 +44,15 @@ class EngineStream final : public StreamRecord {
   };
 
   void take_event(std::string_view event);
+  EngineEvent read(std::string_view data);
   void take_data(std::string_view data);
-  void note_delta(std::string_view data);
-  // Returns what the client lacks of the event.
-  std::optional<std::string> repeat(std::string_view data, std::string_view numbers);
-  void emit(std::string_view data, bool has_ids);
+  void keep(std::string_view data, const EngineEvent& event, std::string_view numbers);
+  std::optional<std::string> repeat(std::string_view data, const EngineEvent& event,
+                                    std::string_view numbers);
   void release();
   void end_of_events();
-  bool by_tokens() const { return anew() || tokens_obstacle() == Obstacle::kNone; }
+  bool by_tokens() const;
+  EngineRequest::Tokens tokens() const;
   // The client has no token yet.
   bool anew() const { return count_ == 0; }
   Obstacle tokens_obstacle() const;
@@ -65,7 +66,8 @@ class EngineStream final : public StreamRecord {
   std::string text_;     // Received, and not yet a whole event.
   std::string payload_;  // For the client, not yet framed.
 
-  std::string first_;   // The stream's first event.
+  std::string head_;    // The beginning of each event, up to its choices.
+  std::string first_;   // The first event.
   std::string prompt_;  // Numbers of tokens.
   std::string tokens_;  // Those of events that the client has.
   uint64_t count_ = 0;

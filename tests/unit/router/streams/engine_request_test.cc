@@ -21,8 +21,12 @@ bool may_replay(std::string_view target, const std::string& body) {
 
 std::string next_of(std::string_view target, const std::string& body,
                     const EngineFacts& engine = {.context_max = 100}) {
-  const auto next = EngineRequest::read(target, body, engine).by_tokens(kTokens);
-  return next ? next->target + " " + next->body : "";
+  const EngineRequest request = EngineRequest::read(target, body, engine);
+  if (!request.may_follow(kTokens)) {
+    return "";
+  }
+  const Resumption next = request.by_tokens(kTokens);
+  return next.target + " " + next.body;
 }
 
 TEST(EngineRequest, GoesOnFromTheTokensOfACompletion) {

@@ -322,6 +322,12 @@ TEST(EngineStream, PassesWhatHasNoTokens) {
   EXPECT_TRUE(stream->complete());
 }
 
+TEST(EngineStream, DoesNotGoOnBehindItsLimit) {
+  Stream stream(kCompletions, R"({"prompt":"Hi","max_tokens":2})");
+  stream.take(completion(" a", "30", "", "1") + completion(" b", "31"));
+  EXPECT_EQ(stream->obstacle(), Obstacle::kNoTokens) << "only its end is missing";
+}
+
 TEST(EngineStream, DoesNotEndWhereARepeatingEngineEndsBeforeTheClient) {
   Stream stream(kCompletions, R"({"prompt":"Hi","temperature":0,"stop":"x"})");
   stream.take(completion(" a", "30", "", "1") + completion(" b", "31"));
