@@ -255,13 +255,13 @@ Result<RequestBody, openai::ApiError> RequestBody::scan(std::string text, BodyFo
 
 Result<RequestBody, openai::ApiError> RequestBody::pass(std::string text,
                                                         std::string_view content_type) {
-  static const std::string kNothing = "{}";
+  static const std::string nothing = "{}";
   const BodyType type = type_of(content_type);
   RequestBody body;
   body.text_ = std::make_unique<const std::string>(std::move(text));
   body.form_ = BodyForm::kPassed;
   body.unread_ = type != BodyType::kJson;
-  auto object = openai::JsonObject::scan(body.unread_ ? kNothing : *body.text_, kPassedScanned);
+  auto object = openai::JsonObject::scan(body.unread_ ? nothing : *body.text_, kPassedScanned);
   if (!object) {
     return openai::to_api_error(object.error());
   }

@@ -82,7 +82,6 @@ class EngineStream final : public StreamRecord {
   uint64_t tokens_before_ = 0;  // Of the present worker.
   uint64_t text_before_ = 0;
   bool passes_text_ = false;  // The client has events of an answer that told no tokens.
-  bool has_text_ = false;     // The client has some.
   bool reasons_ = false;      // The last text was of reasoning.
   bool calls_ = false;        // A tool is called.
   bool differs_ = false;

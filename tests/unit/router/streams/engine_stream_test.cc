@@ -139,7 +139,6 @@ TEST(EngineStream, HoldsTokensBackThatMadeNoTextYet) {
 
 TEST(EngineStream, BeginsAnewWhileTheClientHasNoToken) {
   Stream stream(kChat, R"({"messages":[],"tools":[{"type":"function"}]})");
-  const std::string role = chat(R"("role":"assistant","content":"")", "");
   EXPECT_EQ(stream.take(chat(R"("role":"assistant","content":"")", "", "", "chatcmpl-a", "1")),
             event(R"({"id":"chatcmpl-a","object":"chat.completion.chunk","created":7,"model":"m",)"
                   R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},)"
