@@ -483,7 +483,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 
   // --- questions
 
-  void ask_version(std::function<void()> then) {
+  void ask_version(const std::function<void()>& then) {
     if (recipe_.version_path.empty()) {
       then();
       return;

@@ -1,6 +1,7 @@
 // Machines made of files.
 #include "launcher/clusters/machine_topology.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -76,8 +77,8 @@ class MachineTopology : public testing::Test {
     for (int i = 0; i < 8; ++i) {
       const std::string number = std::to_string(i);
       const std::string half = std::to_string(i / 2);
-      const std::string way = "pci0000:" + half + "0/0000:" + half + "0:01.0/0000:" + half +
-                              "1:00.0/0000:" + half + "2:0" + number + ".0";
+      std::string way = "pci0000:_0/0000:_0:01.0/0000:_1:00.0/0000:_2:0" + number + ".0";
+      std::replace(way.begin(), way.end(), '_', half.front());
       gpu(i, way, "0000:" + half + std::to_string(3 + i % 2) + ":00.0", i / 4);
       nic("mlx5_" + number, way, "0000:" + half + std::to_string(3 + i % 2) + ":00.1", i / 4);
     }
