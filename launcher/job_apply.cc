@@ -170,7 +170,10 @@ Result<JobApply::Wish> JobApply::wish_of(const JobConfig& config) const {
   const std::vector<std::string> kept_keys = kept_by_routers(before, after);
   const auto may_change = [&](const std::string& of, const std::string& path) {
     if (of == "launcher") {
-      return path.ends_with("prefill.workers") || path.ends_with("decode.workers");
+      return std::ranges::any_of(
+          std::array<std::string_view, 4>{"prefill.workers", "decode.workers", "prefill.spares",
+                                          "decode.spares"},
+          [&](std::string_view key) { return path.ends_with(key); });
     }
     return of == "router" ? !external && !is_one_of(kept_keys, path)
                           : of != "batch" && may_change_worker(path, config_.router.kind);

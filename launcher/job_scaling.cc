@@ -94,6 +94,7 @@ bool any_scales(const std::vector<ScaledGroup>& groups) {
 std::string group_text(const JobGroup& group, const GroupProgress& progress) {
   return group.name + ": " + std::to_string(progress.serving) + " of " +
          std::to_string(progress.wanted) + (progress.wanted == 1 ? " serves" : " serve") +
+         (progress.spares == 0 ? "" : ", " + std::to_string(progress.spares) + " spare") +
          (progress.missing.empty() ? "" : "; " + progress.missing);
 }
 
@@ -165,7 +166,7 @@ std::string JobScaling::crowding_by(const std::vector<JobGroup>& before) const {
       return "";
     }
     const uint64_t there = members_of(group, runner_.job()).size();
-    more.emplace_back(group.demand, group.wanted - std::min<uint64_t>(group.wanted, there));
+    more.emplace_back(group.demand, group.size() - std::min<uint64_t>(group.size(), there));
   }
   std::string text;
   for (const std::string& each :
@@ -217,13 +218,21 @@ Observation JobScaling::observe() const {
     for (const Process* process : members_of(group, job)) {
       if (process->state == ProcessState::kReady && process->fate == Fate::kRestart &&
           process->load_told) {
-        sample.workers.push_back({process->engine_id, process->load});
+        if (!process->spare) {
+          sample.workers.push_back({process->engine_id, process->load});
+        }
         continue;
       }
       waits(*process) ? ++sample.waiting : ++sample.coming;
       if (process->state == ProcessState::kWaiting) {
         sample.lack = job.lack(process->demand);
       }
+    }
+    if (group.spares > 0) {  // Of those that come, some will be spares.
+      const uint32_t serving = static_cast<uint32_t>(sample.workers.size());
+      const uint32_t missing = group.wanted - std::min(group.wanted, serving);
+      sample.waiting = std::min(sample.waiting, missing);
+      sample.coming = std::min(sample.coming, missing - sample.waiting);
     }
   }
   for (const Process& process : job.processes()) {

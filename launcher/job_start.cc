@@ -54,8 +54,9 @@ std::vector<JobGroup> groups_of(const JobConfig& config, const LaunchPlan& plan)
                       .demand = each.group.demand,
                       .workers_min = each.group.workers_min,
                       .spec = specs.digest(each.role, each.model),
-                      .wanted = each.group.workers,
-                      .most = bounded ? 1 : scaling_of(config, each.role, each.model).workers_max});
+                      .wanted = each.group.workers - each.spares,
+                      .most = bounded ? 1 : scaling_of(config, each.role, each.model).workers_max,
+                      .spares = each.spares});
   }
   return groups;
 }

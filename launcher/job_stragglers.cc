@@ -41,7 +41,7 @@ std::vector<PeerGroup> groups_of(const Job& job) {
     const bool serves = process.state == ProcessState::kReady && process.fate == Fate::kRestart &&
                         !process.suspected;
     group.whole = group.whole && serves;
-    if (serves && process.load_told) {
+    if (serves && !process.spare && process.load_told) {
       group.workers.push_back({.name = process.name,
                                .engine_id = process.engine_id,
                                .node = process.place.node,

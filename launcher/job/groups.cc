@@ -31,7 +31,7 @@ bool serves_and_stays(const Process* process) {
 // The only one of its group is served for by a second one, while there is room for that.
 bool gets_a_second(const JobGroup& group, const std::vector<const Process*>& members,
                    const Job& job) {
-  return group.wanted == 1 && members.size() == 1 && serves_and_stays(members.front()) &&
+  return group.size() == 1 && members.size() == 1 && serves_and_stays(members.front()) &&
          is_outdated(group, *members.front()) && group.most != 1 && job.room(group.demand, 1) > 0;
 }
 
@@ -44,14 +44,15 @@ bool waits_for_second(const JobGroup& group, const std::vector<const Process*>& 
   const auto coming = [&](const Process* one) {
     return !is_outdated(group, *one) && now < settled_at(*one);
   };
-  return group.wanted == 1 && members.size() == 2 && std::ranges::any_of(members, outdated) &&
+  return group.size() == 1 && members.size() == 2 && std::ranges::any_of(members, outdated) &&
          std::ranges::any_of(members, coming);
 }
 
 // The one that is missed least comes first.
 std::tuple<bool, bool, uint64_t, uint64_t, uint64_t> missed(const Process& process) {
   const net::WorkerLoad& load = process.load;
-  return {process.serving() && !process.suspected, process.state == ProcessState::kReady,
+  return {process.serving() && !process.suspected,
+          process.state == ProcessState::kReady && !process.spare,
           uint64_t{load.requests_running} + load.requests_queued, load.kv_rows_used,
           ~process.order};
 }
@@ -62,14 +63,18 @@ bool partners(const JobGroup& one, const JobGroup& other) {
 
 std::vector<const Process*> surplus(const JobGroup& group, std::vector<const Process*> members,
                                     Instant now) {
-  if (members.size() <= group.wanted || waits_for_second(group, members, now)) {
+  if (members.size() <= group.size() || waits_for_second(group, members, now)) {
     return {};
   }
-  const size_t too_many = members.size() - group.wanted;
+  const size_t too_many = members.size() - group.size();
+  const bool keeps_spares = std::cmp_less_equal(
+      std::ranges::count_if(members, [](const Process* one) { return one->stands_by(); }),
+      group.spares);
   std::erase_if(members, [](const Process* process) { return changes_role(*process); });
   std::ranges::sort(members, {}, [&](const Process* process) {
     const bool serves = process->serving() && !process->suspected;
-    return std::tuple(serves, !is_outdated(group, *process), missed(*process));
+    return std::tuple(keeps_spares && process->stands_by(), serves, !is_outdated(group, *process),
+                      missed(*process));
   });
   members.resize(std::min(members.size(), too_many));
   return members;
@@ -86,7 +91,7 @@ struct Standing {
 Standing standing_of(const JobGroup& group, const Job& job, Instant now) {
   Standing standing{.members = members_of(group, job)};
   const std::vector<const Process*>& members = standing.members;
-  standing.lacks = int64_t{group.wanted} - static_cast<int64_t>(members.size()) +
+  standing.lacks = int64_t{group.size()} - static_cast<int64_t>(members.size()) +
                    (gets_a_second(group, members, job) ? 1 : 0);
   standing.leaving = surplus(group, members, now);
   std::ranges::copy_if(members, std::back_inserter(standing.waiting), [&](const Process* one) {
@@ -144,7 +149,7 @@ void append_replacement(const JobGroup& group, std::vector<const Process*> membe
   const auto settled = [&](const Process* one) {
     return serves_and_stays(one) && (is_outdated(group, *one) || now >= settled_at(*one));
   };
-  if (leaves || members.size() != group.wanted || gets_a_second(group, members, job) ||
+  if (leaves || members.size() != group.size() || gets_a_second(group, members, job) ||
       !std::ranges::all_of(members, settled)) {
     return;
   }
@@ -206,6 +211,37 @@ std::vector<GroupStep> next_steps(const std::vector<JobGroup>& groups, const Job
     append_replacement(groups[i], std::move(standings[i].members), job, now, steps);
   }
   return steps;
+}
+
+std::vector<SpareChange> spare_changes(const std::vector<JobGroup>& groups, const Job& job) {
+  std::vector<SpareChange> changes;
+  const auto change = [&changes](const Process& process, bool spare) {
+    if (process.spare != spare) {
+      changes.push_back({.process = process.name, .spare = spare});
+    }
+  };
+  for (const JobGroup& group : groups) {
+    uint32_t serving = 0;
+    std::vector<const Process*> able;
+    for (const Process* one : members_of(group, job)) {
+      if (group.spares == 0) {
+        change(*one, false);
+      } else if (!serves_and_stays(one)) {
+        change(*one, one->fate == Fate::kRestart);
+      } else if (one->spare) {
+        able.push_back(one);
+      } else {
+        ++serving;
+      }
+    }
+    for (const Process* one : able) {
+      if (serving < group.wanted) {
+        change(*one, false);
+        ++serving;
+      }
+    }
+  }
+  return changes;
 }
 
 bool up_to_date(const std::vector<JobGroup>& groups, const Job& job) {

@@ -33,8 +33,10 @@ struct JobGroup {
   Demand demand{};           // Of a worker that starts, or is given this role.
   uint32_t workers_min = 0;  // The job is ready with so many of them, while the others wait.
   std::string spec = {};     // Of a worker that starts, as ProcessPlan::spec.
-  uint32_t wanted = 0;       // Workers.
+  uint32_t wanted = 0;       // Workers that serve.
   uint32_t most = 0;         // Workers, also while they are replaced; 0: no bound.
+  uint32_t spares = 0;       // Workers more, for those that are lost.
+  uint32_t size() const { return wanted + spares; }
   friend bool operator==(const JobGroup&, const JobGroup&) = default;
 };
 
@@ -47,6 +49,14 @@ struct GroupStep {
 
 // In the order in which to take them. Empty: each group is as it should be, or will be, or waits.
 std::vector<GroupStep> next_steps(const std::vector<JobGroup>& groups, const Job& job, Instant now);
+// A group's worker begins as a spare if the group has some. It serves while fewer than `wanted`
+// others do, and is a spare again once it is silent or has ended: nobody who serves is ever told
+// to stop because another one is back.
+struct SpareChange {
+  std::string process;
+  bool spare = false;
+};
+std::vector<SpareChange> spare_changes(const std::vector<JobGroup>& groups, const Job& job);
 // Whether each worker does what its group says, or will do so by the steps until now.
 bool up_to_date(const std::vector<JobGroup>& groups, const Job& job);
 

@@ -75,6 +75,7 @@ void Job::step(const Event& event, Instant now, std::vector<Effect>& effects) {
   if (!is_heartbeat(event)) {
     converge(turn);
   }
+  choose_spares();
   note_shared_cores();
   membership_.publish(turn);
   if (runs()) {
@@ -170,6 +171,7 @@ void Job::note_shared_cores() {
 }
 
 void Job::settle(Process& process) {
+  spares_due_ = true;
   membership_.update(process);
   probing_.update(process);
   wakeups_.set(process, supervision_.due(process));

@@ -137,6 +137,7 @@ class Job {
   void start_waiting(Turn& turn);
   // Starts those that wait, and takes the steps that lead to what the groups say.
   void converge(Turn& turn);
+  void choose_spares();
   bool take(const GroupStep& step, Turn& turn);
   void start_again(Process& process, net::Role role, Turn& turn);
   // Its place, or another one if it has none; false: it must wait for a node.
@@ -205,6 +206,7 @@ class Job {
   Instant converge_due_ = kNever;  // A worker with another spec than its group's is looked at.
   uint64_t places_noted_ = 0;      // Placement::changes() at the last note_shared_cores().
   bool room_made_ = false;         // Since waiting processes were last looked at.
+  bool spares_due_ = false;        // A process or a group has changed.
   std::vector<Process*> leaving_;  // They serve until all routers know of it.
   std::unordered_set<const Process*> not_ready_;
   uint64_t added_ = 0;

@@ -16,6 +16,19 @@ constexpr Duration kConvergeAgain = std::chrono::milliseconds(500);
 void Job::on(const GroupsChanged& event, Turn& /*turn*/) {
   groups_ = event.groups;
   room_made_ = true;  // Those that wait may need less.
+  spares_due_ = true;
+}
+
+void Job::choose_spares() {
+  if (!std::exchange(spares_due_, false)) {
+    return;
+  }
+  for (const SpareChange& change : spare_changes(groups_, *this)) {
+    Process& process = *find_mutable(change.process);
+    process.spare = change.spare;
+    settle(process);
+  }
+  spares_due_ = false;
 }
 
 void Job::converge(Turn& turn) {

@@ -107,6 +107,7 @@ void fields(Codec& codec, Of<ProcessRecord, Codec> process) {
   codec.word(process.fate, Fate::kRestart, Fate::kChangeRole);
   codec.word(process.next_role, net::Role::kPrefill, net::Role::kBatch);
   codec.value(process.keeps_model);
+  codec.value(process.spare);
   codec.value(process.weights_order);
   text(codec, process.next_version);
   text(codec, process.next_engine_id);

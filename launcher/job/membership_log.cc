@@ -12,9 +12,10 @@ MembershipLog::Known MembershipLog::known_of(const Process& process) {
                        !process.entry.engine_id.empty();
   return {.incarnation = process.incarnation,
           .member = !process.is_batch() && ((process.serving() && !process.suspected) || leaving),
-          .standing = leaving                                 ? net::Standing::kLeaving
-                      : process.state == ProcessState::kReady ? net::Standing::kServing
-                                                              : net::Standing::kProving,
+          .standing = leaving ? net::Standing::kLeaving
+                      : process.state == ProcessState::kReady && !process.spare
+                          ? net::Standing::kServing
+                          : net::Standing::kProving,
           .shares_cores = process.shares_cores,
           .loss = process.loss,
           .adapters = process.entry.adapters};

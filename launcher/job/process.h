@@ -74,6 +74,7 @@ struct ProcessRecord : ProcessPlan {
   // start. Empty: it starts again.
   std::string next_engine_id;
   bool keeps_model = false;  // For Fate::kChangeRole: it may try that.
+  bool spare = false;        // It gets no client's requests: enough others of its group serve.
   // With keeps_model: as in net::Drain::Next.
   uint64_t weights_order = 0;
   std::string next_version;
@@ -132,6 +133,8 @@ struct Process : ProcessRecord {
   bool works() const {
     return serving() || (state == ProcessState::kDraining && !entry.engine_id.empty());
   }
+  // It is a spare that could serve.
+  bool stands_by() const { return spare && state == ProcessState::kReady && !suspected; }
   // It works, and has not been told to finish.
   bool awaits_drain() const { return works() && !drain_sent && !killed; }
   // It died too often, and was never ready.

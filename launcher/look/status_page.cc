@@ -49,8 +49,8 @@ Result<net::WorkerLoad> load_of(std::string_view text) {
 
 Result<ProcessLine> process_of(const std::string& text) {
   static constexpr std::string_view kNames[] = {
-      "name",      "role",     "engine_id",        "url",  "state",   "node",
-      "suspected", "restarts", "seconds_in_state", "load", "starved", "starved_share"};
+      "name",  "role",     "engine_id",        "url",  "state",   "node",         "suspected",
+      "spare", "restarts", "seconds_in_state", "load", "starved", "starved_share"};
   PDJOB_TRY(const JsonObject object, JsonObject::scan(text, kNames));
   PDJOB_TRY(const net::WorkerLoad load, load_of(object.value("load")));
   return ProcessLine{.name = string_of(object, "name"),
@@ -60,6 +60,7 @@ Result<ProcessLine> process_of(const std::string& text) {
                      .url = string_of(object, "url"),
                      .node = string_of(object, "node"),
                      .suspected = object.value("suspected") == "true",
+                     .spare = object.value("spare") == "true",
                      .starved = object.value("starved") == "true",
                      .starved_share = number_of<double>(object, "starved_share"),
                      .restarts = number_of<uint64_t>(object, "restarts"),

@@ -19,6 +19,7 @@ struct ProcessLine {
   std::string url;
   std::string node;  // Empty: unknown.
   bool suspected = false;
+  bool spare = false;
   bool starved = false;
   double starved_share = 0;  // Of its time in which it waited for a core, 0..1.
   uint64_t restarts = 0;

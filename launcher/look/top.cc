@@ -77,6 +77,7 @@ std::string percent_text(double share) {
 
 std::string state_text(const ProcessLine& process) {
   return process.state + (process.suspected ? " (silent)" : "") +
+         (process.spare ? " (spare)" : "") +
          (process.starved                  ? " (starved)"
           : process.load.lending_rests_now ? " (own threads)"
                                            : "");

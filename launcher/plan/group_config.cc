@@ -46,6 +46,11 @@ void read(ConfigReader& in, GroupConfig& config) {
   in.field("min_workers", config.workers_min,
            {.doc = "With fewer nodes than it wants, the job starts with so many of these workers. "
                    "The others wait for nodes that join. 0: all must have a place."});
+  in.field("spares", config.spares,
+           {.doc = "So many workers more, warm and without requests. One serves at once when "
+                   "another worker of the role is lost, and the one that comes back is the spare. "
+                   "A job starts without those that have no place."},
+           {0, kWorkersPerRoleMax});
   read_cluster(in, config);
   read_labels(in, config);
   in.field("arrange", config.arrange, {{"spread", Arrange::kSpread}, {"pack", Arrange::kPack}},
@@ -63,6 +68,11 @@ void check(ConfigReader& in, const std::string& section, uint32_t workers,
   if (config.workers_min > workers) {
     in.fail(section + ".min_workers", "must be at most `workers`, " + std::to_string(workers) +
                                           ", got " + std::to_string(config.workers_min));
+  }
+  if (config.spares > 0 && (workers == 0 || workers + config.spares > kWorkersPerRoleMax)) {
+    in.fail(section + ".spares",
+            workers == 0 ? "there are no workers to take over from"
+                         : "with `workers`, must be at most " + std::to_string(kWorkersPerRoleMax));
   }
   check(in, section, workers, config.scaling);
   if (config.clusters.size() > kClustersOfGroupMax || config.labels.size() > kLabelsMax) {

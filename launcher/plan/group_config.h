@@ -8,13 +8,17 @@
 #include <vector>
 
 #include "common/config/config_reader.h"
+#include "common/limits.h"
 #include "launcher/placement/demand.h"
 #include "launcher/plan/scaling_config.h"
 
 namespace pdjob::launcher {
 
+inline constexpr uint32_t kWorkersPerRoleMax = limits::kWorkersMax / 2 - 1;
+
 struct GroupConfig {
   uint32_t workers_min = 0;  // 0: all.
+  uint32_t spares = 0;
   std::vector<std::string> clusters;
   std::map<std::string, std::string> labels;
   Arrange arrange = Arrange::kSpread;

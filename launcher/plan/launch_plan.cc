@@ -110,8 +110,9 @@ PlanGroup make_group(const JobConfig& config, const ModelConfig& model, const Mo
           .model = model.served_name,
           .group = {.name = group_name(model, prefill ? "prefill" : "decode"),
                     .demand = std::move(demand),
-                    .workers = workers,
-                    .workers_min = group.workers_min > 0 ? group.workers_min : workers}};
+                    .workers = workers + group.spares,
+                    .workers_min = group.workers_min > 0 ? group.workers_min : workers},
+          .spares = group.spares};
 }
 
 std::vector<PlanGroup> make_groups(const JobConfig& config, const std::vector<ModelSize>& sizes,

@@ -56,6 +56,7 @@ struct PlanGroup {
   net::Role role = net::Role::kBoth;
   std::string model;  // Served name.
   Group group;
+  uint32_t spares = 0;  // Of its workers.
 };
 
 // What the file or the folder of a model says. 0: unknown.

@@ -18,8 +18,6 @@
 
 namespace pdjob::launcher {
 
-inline constexpr uint32_t kWorkersPerRoleMax = limits::kWorkersMax / 2 - 1;
-
 // Folders to search for models and state, and a key. Only main.cc reads them from the environment.
 struct Places {
   std::string home;    // $HOME

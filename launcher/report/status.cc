@@ -33,7 +33,7 @@ std::string state_text(const Process& process, double slowness) {
     std::snprintf(slow, sizeof slow, " (%.1f x slower)", slowness);
   }
   return std::string(to_string(process.state)) + (process.suspected ? " (silent)" : "") +
-         (is_starved(process) ? " (starved)" : "") + slow;
+         (process.stands_by() ? " (spare)" : "") + (is_starved(process) ? " (starved)" : "") + slow;
 }
 
 std::string load_text(const Process& process) {
@@ -115,6 +115,7 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
     json.key("why").string(why);
   }
   json.key("suspected").boolean(process.suspected);
+  json.key("spare").boolean(process.stands_by());
   json.key("pid").integer(process.pid);
   json.key("engine_id").string(process.engine_id);
   json.key("url").string(url_of(process, view.plan));

@@ -49,8 +49,8 @@ Result<std::vector<JobGroup>> resized(const Job& job, const Sizes& wanted,
   uint64_t workers = 0;
   bool shrinks = false;  // It makes room that nobody knows of yet.
   for (const JobGroup& group : groups) {
-    shrinks = shrinks || group.wanted < members_of(group, job).size();
-    workers += group.wanted;
+    shrinks = shrinks || group.size() < members_of(group, job).size();
+    workers += group.size();
   }
   if (workers > limits.workers_max) {
     return Error{ErrorCode::kInvalidArgument, "all groups together can have at most " +
@@ -59,13 +59,13 @@ Result<std::vector<JobGroup>> resized(const Job& job, const Sizes& wanted,
   }
   for (const JobGroup& group : groups) {
     const uint64_t there = members_of(group, job).size();
-    if (shrinks || !wanted.contains(group.name) || group.wanted <= there) {
+    if (shrinks || !wanted.contains(group.name) || group.size() <= there) {
       continue;
     }
-    const uint64_t more = group.wanted - there;
+    const uint64_t more = group.size() - there;
     if (const uint64_t room = job.room(group.demand, more); room < more) {
       return Error{ErrorCode::kUnavailable,
-                   workers_text(group.wanted) + " for " + group.name + " do not fit: " +
+                   workers_text(group.size()) + " for " + group.name + " do not fit: " +
                        (room > 0 ? "there is room for " + std::to_string(there + room)
                                  : job.lack(group.demand))};
     }
@@ -83,7 +83,7 @@ GroupProgress progress_of(const JobGroup& group, const Job& job) {
   };
   for (const Process* process : members_of(group, job)) {
     if (process->state == ProcessState::kReady && !changes(*process)) {
-      ++progress.serving;
+      ++(process->spare ? progress.spares : progress.serving);
       continue;
     }
     wait_for(!changes(*process)                    ? to_string(process->state)
@@ -107,7 +107,8 @@ GroupProgress progress_of(const JobGroup& group, const Job& job) {
   for (const auto& [what, names] : missing) {
     progress.missing += (progress.missing.empty() ? "" : ", ") + what + ": " + names_text(names);
   }
-  if (progress.missing.empty() && progress.serving != group.wanted) {
+  if (progress.missing.empty() &&
+      (progress.serving != group.wanted || progress.spares != group.spares)) {
     progress.missing = "the next step comes";
   }
   return progress;

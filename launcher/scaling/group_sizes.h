@@ -16,6 +16,7 @@ namespace pdjob::launcher {
 struct GroupProgress {
   uint32_t wanted = 0;
   uint32_t serving = 0;
+  uint32_t spares = 0;  // That could serve.
   std::string missing;  // For people: what it still waits for; empty: it has its size.
   std::string trouble;  // Why a worker does not come: it died again and again, or has no place.
 };

@@ -61,7 +61,7 @@ void JobChange::look(const Job& job, Instant now) {
   due_ = kNever;
   for (const JobGroup& group : job.groups()) {
     const std::vector<const Process*> members = members_of(group, job);
-    settled = settled && members.size() == group.wanted;
+    settled = settled && members.size() == group.size();
     for (const Process* process : members) {
       const Instant proved = process->spec == group.spec ? proved_by(*process, job) : kNever;
       const std::string fault = now >= proved

@@ -255,5 +255,141 @@ TEST_F(ChangedGroup, AChangeIsDoneWhenAllServeForAWhileAndFailsWhenAWorkerDiesTw
   EXPECT_EQ(good.state(), JobChange::State::kDone);
 }
 
+class GroupWithASpare : public ::testing::Test {
+ public:
+  static std::vector<JobGroup> with_spares(uint32_t decode, uint32_t spares) {
+    std::vector<JobGroup> all = groups(1, decode);
+    all[1].spares = spares;
+    return all;
+  }
+  static JobSetting started_with(uint32_t decode, uint32_t spares) {
+    return {.groups = with_spares(decode, spares)};
+  }
+  std::string spares() const {
+    std::string text;
+    for (const Process& process : living.job.processes()) {
+      if (process.stands_by()) {
+        text += (text.empty() ? "" : " ") + process.name;
+      }
+    }
+    return text;
+  }
+  void kill(const std::string& name) {
+    living.tell(ProcessExited{living.job.find(name)->incarnation, "signal 9"});
+  }
+  void pass(int seconds) {
+    living.now += std::chrono::seconds(seconds);
+    living.beat_all();
+    living.tell(TimePassed{});
+  }
+  GroupProgress decode() const { return progress_of(living.job.groups()[1], living.job); }
+
+  LivingJob living{plan(1, 3), started_with(2, 1)};
+};
+
+TEST_F(GroupWithASpare, HasSoManyWorkersMoreThanServe) {
+  EXPECT_EQ(spares(), "decode-2");
+  EXPECT_EQ(decode().serving, 2U);
+  EXPECT_EQ(decode().spares, 1U);
+  EXPECT_EQ(decode().missing, "");
+  EXPECT_EQ(text_of(next_steps(living.job.groups(), living.job, living.now)), "");
+}
+
+TEST_F(GroupWithASpare, ASpareServesAtOnceWhenAWorkerDiesAndTheDeadOneComesBackAsTheSpare) {
+  kill("decode-0");
+  EXPECT_EQ(spares(), "");
+  EXPECT_EQ(decode().serving, 2U);
+  EXPECT_EQ(decode().missing, "backoff: decode-0");
+  pass(1);
+  EXPECT_EQ(spares(), "decode-0");
+  EXPECT_EQ(decode().missing, "");
+}
+
+TEST_F(GroupWithASpare, ASilentWorkerIsReplacedByTheSpareAndIsTheSpareWhenItSpeaksAgain) {
+  for (int beats = 0; beats < 100 && !living.job.find("decode-0")->suspected; ++beats) {
+    living.now += std::chrono::milliseconds(100);
+    for (const char* const name : {"router-0", "prefill-0", "decode-1", "decode-2"}) {
+      living.load(name, {});
+    }
+    living.tell(TimePassed{});
+  }
+  ASSERT_TRUE(living.job.find("decode-0")->suspected);
+  EXPECT_EQ(spares(), "");
+  EXPECT_FALSE(living.job.find("decode-2")->spare);
+  living.load("decode-0", {});
+  EXPECT_EQ(spares(), "decode-0");
+}
+
+TEST_F(GroupWithASpare, MoreDeathsThanSparesAreWaitedForAndThoseThatComeBackServe) {
+  kill("decode-0");
+  kill("decode-1");
+  EXPECT_EQ(decode().serving, 1U);
+  EXPECT_EQ(spares(), "");
+  pass(1);
+  EXPECT_EQ(decode().serving, 2U);
+  EXPECT_EQ(decode().spares, 1U);
+}
+
+TEST_F(GroupWithASpare, AWorkerThatServesLeavesASmallerGroupAndTheSpareStays) {
+  living.tell(GroupsChanged{with_spares(1, 1)});
+  EXPECT_EQ(decode().serving, 1U);
+  EXPECT_EQ(spares(), "decode-2");
+}
+
+TEST_F(GroupWithASpare, TheSpareServesInALargerGroupAndTheNewWorkerIsTheSpare) {
+  living.tell(GroupsChanged{with_spares(3, 1)});
+  EXPECT_EQ(decode().serving, 3U);
+  EXPECT_EQ(spares(), "decode-3");
+}
+
+TEST_F(GroupWithASpare, ASpareTooManyLeavesAndNoneIsLeftWhereNoneIsWanted) {
+  living.tell(GroupsChanged{with_spares(2, 2)});
+  EXPECT_EQ(spares(), "decode-2 decode-3");
+  living.tell(GroupsChanged{with_spares(2, 1)});
+  EXPECT_EQ(spares(), "decode-2");
+  living.tell(GroupsChanged{with_spares(2, 0)});
+  EXPECT_EQ(spares(), "");
+  EXPECT_EQ(decode().serving, 2U);
+  EXPECT_EQ(decode().missing, "");
+}
+
+TEST_F(GroupWithASpare, IsReplacedBeforeThoseThatServeAndAllTheTimeEnoughServe) {
+  std::vector<JobGroup> all = with_spares(2, 1);
+  all[1].spec = "new";
+  pass(4);
+  living.tell(GroupsChanged{all});
+  EXPECT_EQ(living.job.find("decode-2")->spec, "new");
+  for (int round = 0; round < 8; ++round) {
+    EXPECT_GE(decode().serving, 2U);
+    pass(4);
+  }
+  EXPECT_TRUE(up_to_date(all, living.job));
+  EXPECT_EQ(decode().spares, 1U);
+}
+
+TEST_F(GroupWithASpare, AnySizesAndDeathsLeaveAsManyThatServeAsThereCanBe) {
+  Random random(11);
+  for (int round = 0; round < 400; ++round) {
+    if (random.below(3) == 0) {
+      living.tell(GroupsChanged{with_spares(static_cast<uint32_t>(1 + random.below(4)),
+                                            static_cast<uint32_t>(random.below(3)))});
+    } else {
+      const std::vector<const Process*> members = members_of(living.job.groups()[1], living.job);
+      const Process& one = *members[random.below(members.size())];
+      if (one.alive()) {
+        kill(one.name);
+      }
+    }
+    const JobGroup& group = living.job.groups()[1];
+    uint32_t able = 0;
+    for (const Process* each : members_of(group, living.job)) {
+      able += each->state == ProcessState::kReady ? 1U : 0U;
+    }
+    ASSERT_GE(decode().serving, std::min(able, group.wanted));
+    ASSERT_LE(decode().spares, group.spares);
+    pass(random.below(2) == 0 ? 0 : 10);
+  }
+}
+
 }  // namespace
 }  // namespace pdjob::launcher

@@ -64,7 +64,7 @@ TEST_F(StatusTest, JsonHoldsTheSameFacts) {
   EXPECT_NE(json.find(R"("state":"starting")"), std::string::npos);
   EXPECT_NE(
       json.find(
-          R"({"name":"decode-0","role":"both","state":"starting","suspected":false,"pid":102,"engine_id":"decode-0.n.2")"),
+          R"({"name":"decode-0","role":"both","state":"starting","suspected":false,"spare":false,"pid":102,"engine_id":"decode-0.n.2")"),
       std::string::npos)
       << json;
 }
