@@ -108,7 +108,7 @@ GroupProgress progress_of(const JobGroup& group, const Job& job) {
     progress.missing += (progress.missing.empty() ? "" : ", ") + what + ": " + names_text(names);
   }
   if (progress.missing.empty() &&
-      (progress.serving != group.wanted || progress.spares != group.spares)) {
+      (progress.serving != group.wanted || progress.serving + progress.spares != group.size())) {
     progress.missing = "the next step comes";
   }
   return progress;

@@ -156,7 +156,7 @@ void JobWatch::follow(const launcher::Job& job) {
     retired(name);
     for (const launcher::JobGroup& group : job.groups()) {
       invariants_.expect(
-          roles_.at(name) != group.role || members_of(group, job).size() >= group.wanted,
+          roles_.at(name) != group.role || members_of(group, job).size() >= group.size(),
           "a process leaves only if its group keeps what it wants, but not", name);
     }
   }
@@ -288,6 +288,7 @@ void JobWatch::after(const launcher::Job& job, const launcher::Event& event,
   }
   if (job.state() == launcher::JobState::kStarting || job.state() == launcher::JobState::kReady) {
     follow(job);
+    check_spares(job);
   }
   for (const launcher::Effect& effect : effects) {
     if (const auto* probe = std::get_if<launcher::Probe>(&effect)) {
@@ -328,11 +329,30 @@ bool JobWatch::well(const launcher::Job& job) const {
            (role == roles_.end() || role->second == process.role);
   };
   const auto has_its_size = [&](const launcher::JobGroup& group) {
-    return members_of(group, job).size() == group.wanted;
+    return members_of(group, job).size() == group.size();
   };
   return job.state() == launcher::JobState::kReady && !job.adopting() &&
          std::ranges::all_of(job.processes(), is_well) &&
          std::ranges::all_of(job.groups(), has_its_size);
+}
+
+// A warm worker without requests is a loss while one that should serve is missing.
+void JobWatch::check_spares(const launcher::Job& job) {
+  for (const launcher::JobGroup& group : job.groups()) {
+    uint32_t spares = 0;
+    uint32_t serving = 0;
+    for (const Process* each : members_of(group, job)) {
+      spares += each->stands_by() ? 1U : 0U;
+      serving += each->state == ProcessState::kReady && !each->suspected && !each->spare &&
+                         each->fate == launcher::Fate::kRestart
+                     ? 1U
+                     : 0U;
+    }
+    invariants_.expect(spares == 0 || serving >= group.wanted,
+                       "a spare serves while its group lacks a worker, but not in", group.name);
+    invariants_.expect(spares == 0 || group.spares > 0, "only a group with spares has some, but",
+                       group.name);
+  }
 }
 
 void JobWatch::expect_all_well(const launcher::Job& job) {
@@ -360,7 +380,7 @@ void JobWatch::expect_all_well(const launcher::Job& job) {
                        "no part of an engine runs alone, but there is one on", part.first);
   }
   for (const launcher::JobGroup& group : job.groups()) {
-    invariants_.expect(members_of(group, job).size() == group.wanted,
+    invariants_.expect(members_of(group, job).size() == group.size(),
                        "a group has its size, but not", group.name);
   }
   for (const std::string& name : planned_) {

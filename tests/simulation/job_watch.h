@@ -67,6 +67,7 @@ class JobWatch {
   void on(const launcher::Job& job, const launcher::Spawn& spawn);
   void on(const launcher::Job& job, const launcher::SendSignal& signal);
   void follow(const launcher::Job& job);
+  void check_spares(const launcher::Job& job);
   void retired(const std::string& name);
   void check_promises(const launcher::Job& job);
   void check_waits(const launcher::Job& job);

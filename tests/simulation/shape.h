@@ -22,6 +22,7 @@ struct Shape {
   uint32_t prefill_workers = 1;
   uint32_t decode_workers = 1;
   uint32_t both_workers = 0;
+  uint32_t spares = 0;  // Of each group.
   StepTime step_time;
   uint32_t chunk_tokens = 8;
   uint32_t requests_queued = 256;

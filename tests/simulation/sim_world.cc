@@ -386,8 +386,8 @@ launcher::JobRunnerOptions SimWorld::job_options() {
                              .use = net::PortUse::kShared});
   }
   for (const std::string& model : shape_.workload.models) {
-    add(model, "p", net::Role::kPrefill, shape_.prefill_workers);
-    add(model, "d", net::Role::kDecode, shape_.decode_workers);
+    add(model, "p", net::Role::kPrefill, shape_.prefill_workers + shape_.spares);
+    add(model, "d", net::Role::kDecode, shape_.decode_workers + shape_.spares);
     add(model, "b", net::Role::kBoth, shape_.both_workers);
     launcher::ModelConfig& scaled = config_.models.emplace_back();
     scaled.served_name = model;
@@ -399,8 +399,9 @@ launcher::JobRunnerOptions SimWorld::job_options() {
                                 .model = model,
                                 .group = {.name = model + "-" + to_string(role),
                                           .demand = demand_of(role, model),
-                                          .workers = workers,
-                                          .workers_min = 1}});
+                                          .workers = workers + shape_.spares,
+                                          .workers_min = 1},
+                                .spares = shape_.spares});
     }
   }
   config_.scaling.zero_after = shape_.zero_after;
@@ -431,11 +432,11 @@ void SimWorld::start() {
   if (!shape_.lasts) {
     cluster_.join(kHeadNode);
   }
-  const uint32_t processes =
-      shape_.routers + static_cast<uint32_t>(shape_.workload.models.size()) *
-                           (shape_.prefill_workers + shape_.decode_workers + shape_.both_workers);
+  const uint32_t processes = shape_.routers + static_cast<uint32_t>(shape_.workload.models.size()) *
+                                                  (shape_.prefill_workers + shape_.decode_workers +
+                                                   shape_.both_workers + 2 * shape_.spares);
   const bool alike = shape_.stragglers.on();  // Only then are workers compared.
-  const uint32_t extra_cores = (shape_.decode_parts - 1) * shape_.decode_workers *
+  const uint32_t extra_cores = (shape_.decode_parts - 1) * (shape_.decode_workers + shape_.spares) *
                                static_cast<uint32_t>(shape_.workload.models.size());
   for (uint32_t i = 0; i < shape_.nodes; ++i) {
     launcher::Node node{.name = "n" + std::to_string(i),
@@ -909,8 +910,8 @@ void SimWorld::check_trust() {
 void SimWorld::check_sizes() {
   for (const launcher::JobGroup& group : job().groups()) {
     const uint64_t members = members_of(group, job()).size();
-    invariants_.expect(members <= shape_.scaling.workers_max, "a group keeps its maximum, but has",
-                       members);
+    invariants_.expect(members <= shape_.scaling.workers_max + shape_.spares,
+                       "a group keeps its maximum, but has", members);
   }
 }
 
