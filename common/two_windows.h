@@ -1,7 +1,10 @@
 // TwoWindows: what happened lately, in a window of time that fills and the one before it. Older
-// windows are forgotten. Value.
+// windows are forgotten. RecentMean: what was measured in the last one or two minutes. Values.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "common/time.h"
@@ -31,6 +34,41 @@ class TwoWindows {
   Instant started_{};  // Of `newer_`.
   Window newer_{};
   Window older_{};
+};
+
+class RecentMean {
+ public:
+  static constexpr Duration kWindow = std::chrono::minutes(1);
+  static constexpr double kSecondsMax = 86400;  // Of one measurement.
+
+  // `count` measurements whose sum is `seconds`. Another process may have told it, so it may be
+  // anything.
+  void add(double seconds, uint64_t count, Instant now) {
+    Sum& sum = windows_.at(now);
+    const double most = kSecondsMax * static_cast<double>(count);
+    sum.seconds += seconds > 0 ? std::min(seconds, most) : 0;
+    sum.count += count;
+  }
+
+  // In microseconds, at least 1. 0: nothing was measured.
+  uint64_t us(Instant now) const {
+    TwoWindows<Sum> windows = windows_;
+    windows.at(now);
+    const uint64_t count = windows.older().count + windows.newer().count;
+    if (count == 0) {
+      return 0;
+    }
+    const double sum = windows.older().seconds + windows.newer().seconds;
+    const double us = std::round(1e6 * sum / static_cast<double>(count));
+    return std::max<uint64_t>(1, static_cast<uint64_t>(us));
+  }
+
+ private:
+  struct Sum {
+    double seconds = 0;
+    uint64_t count = 0;
+  };
+  TwoWindows<Sum> windows_{kWindow};
 };
 
 }  // namespace pdjob

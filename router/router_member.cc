@@ -53,7 +53,8 @@ net::WorkerLoad RouterMember::current_load() {
   // Without workers, asynchronous requests wait for them, too. They wake a job that is at zero.
   const size_t stored = core.usable() ? 0 : api_.async_queued();
   return {.requests_running = static_cast<uint32_t>(core.requests_alive() - queued),
-          .requests_queued = static_cast<uint32_t>(queued + stored)};
+          .requests_queued = static_cast<uint32_t>(queued + stored),
+          .phases = api_.relay().watch().metrics().phases(loop_.now())};
 }
 
 void RouterMember::add_to_heartbeat(net::HeartbeatSent& message) {

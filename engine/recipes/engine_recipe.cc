@@ -99,6 +99,11 @@ void read_metrics(ConfigReader& in, RecipeMetrics& metrics) {
   }
   series("ttft", metrics.ttft, {"A histogram in seconds: time to first token."});
   series("itl", metrics.itl, {"A histogram in seconds: inter-token latency."});
+  series("queue_time", metrics.queue_time,
+         {"A histogram in seconds: what a request waits before its first step."});
+  series("prefill_time", metrics.prefill_time,
+         {"A histogram in seconds: from then to its first token."});
+  series("kv_time", metrics.kv_time, {"A histogram in seconds: a transfer of KV."});
   series("kv_received", metrics.kv_received,
          {"A counter of a decode engine that grows with each prompt whose KV it received. It "
           "proves that KV moves."});

@@ -38,6 +38,9 @@ struct RecipeMetrics {
   // Histograms, by their names without _sum and _count.
   std::string ttft;
   std::string itl;
+  std::string queue_time;    // Of a request, until its first step.
+  std::string prefill_time;  // Then, until its first token.
+  std::string kv_time;       // Of a transfer.
   // Counter of a decode engine that grows with each prompt whose KV it received.
   std::string kv_received;
 };

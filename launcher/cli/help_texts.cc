@@ -81,7 +81,19 @@ Each line is a process. Rates and latencies are those of the last second.
 The second line adds up the workers that decode: TTFT and ITL there are what clients see, without
 the way through the router.
 
-The second table has the KV links between the workers, as the decode workers see them
+The second table has means over the last one or two minutes:
+
+  QUEUE            what a request waits before it is sent to workers; in an engine, before its
+                   first step
+  PREFILL          of a prefill leg, from sending it to its whole reply; in an engine, from the
+                   first step to the first token
+  KV               what a request waits for its KV when its prompt is computed; in an engine, a
+                   transfer
+
+A router's line is by its own clock. The lines of vLLM's and SGLang's engines are by their metrics.
+A stream of these engines has their wait and first step in the router's KV; a whole reply has none.
+
+The third table has the KV links between the workers, as the decode workers see them
 (`pdjob links --help`).
 
 In a pipe it prints a page a second.

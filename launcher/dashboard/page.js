@@ -253,6 +253,11 @@ function showNews(lines) {
   news.replaceChildren(...wanted.map((line) => make('li', '', line)));
 }
 
+// Of the last minutes, by a router's clock or the metrics of an engine of another make.
+function waits(load) {
+  return PHASES.filter(([, field]) => number(load[field]) > 0).map(([name, field]) => name + ' ' + millis(load[field])).join(', ');
+}
+
 function showDetail() {
   const detail = $('detail');
   const process = status ? status.processes.find((each) => each.name === chosen) : undefined;
@@ -262,7 +267,7 @@ function showDetail() {
   const facts = [['Name', text(process.name) + roleNow(process)], ['Role', process.role], ['State', stateText(process)], ['For', duration(process.seconds_in_state)],
     ['Address', process.url], ['Process id', String(number(process.pid))], ['Node', process.node],
     ['Restarts', number(process.restarts) + ' (' + number(process.crashes) + ' after crashes, ' + number(process.hangs) + ' after hangs)'],
-    ['Tokens queued', String(number(load.tokens_queued))],
+    ['Tokens queued', String(number(load.tokens_queued))], ['Mean waits', waits(load)],
     ['Stands still', number(load.standstill_ms) + ' ms'], ['Last exit', process.last_exit]];
   for (const { from, to, seenBy, link } of links) {
     if (seenBy !== chosen) continue;

@@ -24,10 +24,23 @@ Number number_of(const JsonObject& object, std::string_view name) {
 }
 
 Result<net::WorkerLoad> load_of(std::string_view text) {
-  static constexpr std::string_view kNames[] = {
-      "requests_running", "requests_queued", "tokens_queued", "kv_rows_used",     "kv_rows_max",
-      "tokens_computed",  "busy_us",         "ttft_us",       "itl_us",           "ttft_sum_us",
-      "ttft_count",       "itl_sum_us",      "itl_count",     "lending_rests_now"};
+  static constexpr std::string_view kNames[] = {"requests_running",
+                                                "requests_queued",
+                                                "tokens_queued",
+                                                "kv_rows_used",
+                                                "kv_rows_max",
+                                                "tokens_computed",
+                                                "busy_us",
+                                                "ttft_us",
+                                                "itl_us",
+                                                "ttft_sum_us",
+                                                "ttft_count",
+                                                "itl_sum_us",
+                                                "itl_count",
+                                                "lending_rests_now",
+                                                "queue_us",
+                                                "prefill_us",
+                                                "kv_us"};
   const std::string whole(text.empty() ? "{}" : text);
   PDJOB_TRY(const JsonObject load, JsonObject::scan(whole, kNames));
   const auto count = [&load](std::string_view name) { return number_of<uint64_t>(load, name); };
@@ -38,6 +51,9 @@ Result<net::WorkerLoad> load_of(std::string_view text) {
                          .kv_rows_max = count("kv_rows_max"),
                          .ttft_us = count("ttft_us"),
                          .itl_us = count("itl_us"),
+                         .phases = {.queue_us = count("queue_us"),
+                                    .prefill_us = count("prefill_us"),
+                                    .kv_us = count("kv_us")},
                          .tokens_computed = count("tokens_computed"),
                          .busy_us = count("busy_us"),
                          .ttft_sum_us = count("ttft_sum_us"),

@@ -67,6 +67,8 @@ std::string latency_of(uint64_t sum_us, uint64_t count, uint64_t mean_us) {
                                    : mean_text(sum_us, count);
 }
 
+std::string wait_text(uint64_t us) { return mean_text(us, us > 0 ? 1 : 0); }
+
 std::string rate_text(uint64_t count, Duration passed) {
   return std::to_string(std::lround(static_cast<double>(count) / seconds(passed)));
 }
@@ -102,6 +104,7 @@ std::string Top::look(const StatusPage& status, Instant now) {
   uint64_t queued = 0;
   size_t serving = 0;
   std::string starved;
+  std::vector<std::vector<std::string>> phases = {{"MEAN WAIT", "QUEUE", "PREFILL", "KV"}};
   for (const ProcessLine& process : status.processes) {
     const net::WorkerLoad& load = process.load;
     const auto known = before_.find(process.engine_id);
@@ -127,6 +130,10 @@ std::string Top::look(const StatusPage& status, Instant now) {
          of_worker(latency_of(work.ttft_us, work.ttft_count, load.ttft_us)),
          of_worker(latency_of(work.itl_us, work.itl_count, load.itl_us)),
          counted ? rate_text(work.tokens, passed) : kUnknown, std::to_string(process.restarts)});
+    if (process.role == "router" || (process.serving() && load.phases != net::PhaseMeans{})) {
+      phases.push_back({process.name, wait_text(load.phases.queue_us),
+                        wait_text(load.phases.prefill_us), wait_text(load.phases.kv_us)});
+    }
     loads[process.engine_id] = load;
     starved += process.starved ? starved_text(process.name, process.starved_share) + "\n" : "";
   }
@@ -138,7 +145,8 @@ std::string Top::look(const StatusPage& status, Instant now) {
          std::to_string(queued) + " queued; TTFT " + mean_text(all.ttft_us, all.ttft_count) +
          ", ITL " + mean_text(all.itl_us, all.itl_count) + ", " +
          (first ? kUnknown : rate_text(all.ttft_count + all.itl_count, passed)) +
-         " tokens/s out\n\n" + format_table(table) + starved;
+         " tokens/s out\n\n" + format_table(table) + starved +
+         (phases.size() > 1 ? "\n" + format_table(phases) : "");
 }
 
 std::string jobs_text(const std::vector<StatusPage>& jobs) {

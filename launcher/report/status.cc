@@ -147,6 +147,9 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
   json.key("borrowed_steps").integer(process.load.borrowed_steps);
   json.key("lending_rests").integer(process.load.lending_rests);
   json.key("lending_rests_now").boolean(process.load.lending_rests_now);
+  json.key("queue_us").integer(process.load.phases.queue_us);
+  json.key("prefill_us").integer(process.load.phases.prefill_us);
+  json.key("kv_us").integer(process.load.phases.kv_us);
   if (process.is_foreign()) {
     json.key("patience_ms").integer(process.load.patience_ms);
     json.key("ttft_us").integer(process.load.ttft_us);

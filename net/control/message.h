@@ -106,6 +106,15 @@ struct StepTotals {
   friend bool operator==(const StepTotals&, const StepTotals&) = default;
 };
 
+// Where the time to the first token goes: means in microseconds over the last one or two minutes.
+// 0: unknown.
+struct PhaseMeans {
+  uint64_t queue_us = 0;
+  uint64_t prefill_us = 0;
+  uint64_t kv_us = 0;
+  friend bool operator==(const PhaseMeans&, const PhaseMeans&) = default;
+};
+
 // Load of a worker, in tokens and rows rather than in requests.
 struct WorkerLoad {
   uint32_t requests_running = 0;
@@ -123,6 +132,8 @@ struct WorkerLoad {
   // Means over the last minutes; 0: unknown. Of an engine of another make only.
   uint64_t ttft_us = 0;
   uint64_t itl_us = 0;
+  // By the metrics of an engine of another make. Of a router: by its own clock.
+  PhaseMeans phases;
   // Totals since the engine started, for whoever compares two heartbeats. 0: not counted.
   uint64_t tokens_computed = 0;  // Of prompts, and generated ones.
   uint64_t busy_us = 0;          // Time in steps of the engine.

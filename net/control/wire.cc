@@ -74,6 +74,9 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
   codec.value(load.starved_ms);
   codec.value(load.ttft_us);
   codec.value(load.itl_us);
+  codec.value(load.phases.queue_us);
+  codec.value(load.phases.prefill_us);
+  codec.value(load.phases.kv_us);
   codec.value(load.tokens_computed);
   codec.value(load.busy_us);
   codec.value(load.ttft_sum_us);

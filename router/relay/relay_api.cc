@@ -320,7 +320,7 @@ void RelayApi::on_end(net::CallId call) {
   LegEnded ended{leg.id};
   const auto exchange = exchanges_.find(leg.id.request);
   if (leg.id.stage == Stage::kPrefill) {
-    metrics().prefilled(loop_.now() - leg.began);
+    metrics().prefilled(loop_.now() - leg.began, loop_.now());
     if (exchange != exchanges_.end()) {
       watch_.prefilled(exchange->second.trail);
     }

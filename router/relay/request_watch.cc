@@ -30,7 +30,7 @@ RequestTrail RequestWatch::begin(const net::HttpRequest& request) {
 std::unique_ptr<Span> RequestWatch::begin_leg(RequestTrail& trail, const StartLeg& leg) {
   if (trail.moments.legs_began == Instant{}) {
     trail.moments.legs_began = loop_.now();
-    metrics_.queued(loop_.now() - trail.moments.arrived);
+    metrics_.queued(loop_.now() - trail.moments.arrived, loop_.now());
   }
   const std::string& worker = core_.workers().find(leg.worker)->entry.name;
   metrics_.picked(worker, leg.leg.stage);
@@ -51,10 +51,27 @@ void RequestWatch::end_leg(std::unique_ptr<Span> span, std::string_view error) {
   }
 }
 
+void RequestWatch::prefilled(RequestTrail& trail) {
+  trail.moments.prefilled = loop_.now();
+  note_kv(trail);
+}
+
+// The prefill leg's answer may come later than the first token.
+void RequestWatch::note_kv(RequestTrail& trail) {
+  const RequestMoments& moments = trail.moments;
+  if (!trail.kv_known && moments.stream && moments.prefilled != Instant{} &&
+      moments.first_bytes != Instant{}) {
+    trail.kv_known = true;
+    metrics_.kv_moved(seconds(std::max(moments.first_bytes - moments.prefilled, Duration::zero())),
+                      loop_.now());
+  }
+}
+
 void RequestWatch::answered(RequestTrail& trail, int status, std::string_view kv_visible_seconds) {
   trail.timing.status = status;
   if (const auto visible = parse_number<double>(kv_visible_seconds)) {
-    metrics_.kv_moved(*visible);
+    metrics_.kv_moved(*visible, loop_.now());
+    trail.kv_known = true;
     trail.moments.kv_visible = std::chrono::duration_cast<Duration>(
         std::chrono::duration<double>(*visible > 0 ? std::min(*visible, kVisibleSecondsMax) : 0.0));
   }
@@ -68,6 +85,7 @@ void RequestWatch::passed(RequestTrail& trail, bool of_stream) {
       trail.span->first_byte = now;
     }
     metrics_.first_byte(now - trail.moments.arrived);
+    note_kv(trail);
   } else if (of_stream) {
     metrics_.next_bytes(now - trail.last_bytes);
   }

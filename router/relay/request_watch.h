@@ -25,6 +25,7 @@ struct RequestTrail {
   Instant last_bytes{};
   RequestTiming timing;        // Filled in as it becomes known. Its status: of the relayed reply.
   bool timed = false;          // Its timing is kept: it generates, and is no probe.
+  bool kv_known = false;       // Its wait for KV is among the metrics.
   std::unique_ptr<Span> span;  // If it is traced.
 };
 
@@ -44,7 +45,7 @@ class RequestWatch {
   // Null: the request is not traced.
   std::unique_ptr<Span> begin_leg(RequestTrail& trail, const StartLeg& leg);
   void end_leg(std::unique_ptr<Span> span, std::string_view error);
-  void prefilled(RequestTrail& trail) { trail.moments.prefilled = loop_.now(); }
+  void prefilled(RequestTrail& trail);
   // The head of the relayed reply is there.
   void answered(RequestTrail& trail, int status, std::string_view kv_visible_seconds);
   // Body bytes of the reply pass; `of_stream`: a token or some.
@@ -68,6 +69,8 @@ class RequestWatch {
             const std::string& digest);
 
  private:
+  void note_kv(RequestTrail& trail);
+
   net::Loop& loop_;
   const Router& core_;
   RouterMetrics metrics_;

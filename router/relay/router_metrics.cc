@@ -99,14 +99,19 @@ RouterMetrics::RouterMetrics()
                                 "Times that some of it was missing, or could not be read.")),
       kv_replays_(metrics_.counter("pdjob_router_kv_event_replays_total",
                                    "Times that an engine was asked for what it told before.")),
-      queue_seconds_(metrics_.histogram("pdjob_router_queue_seconds",
-                                        "From arrival to the first leg.", latency_bounds())),
-      prefill_seconds_(metrics_.histogram("pdjob_router_prefill_seconds",
-                                          "Of a prefill leg, from sending it to its whole reply.",
-                                          latency_bounds())),
-      kv_seconds_(metrics_.histogram("pdjob_router_kv_seconds",
-                                     "What a decode worker waited for KV when its prompt was done.",
-                                     latency_bounds())),
+      queue_{metrics_.histogram("pdjob_router_queue_seconds", "From arrival to the first leg.",
+                                latency_bounds()),
+             {}},
+      prefill_{metrics_.histogram("pdjob_router_prefill_seconds",
+                                  "Of a prefill leg, from sending it to its whole reply.",
+                                  latency_bounds()),
+               {}},
+      kv_{metrics_.histogram("pdjob_router_kv_seconds",
+                             "What a decode worker waited for KV when its prompt was done. Of an "
+                             "engine of another make, and streams only: from the prefill leg's "
+                             "reply to the first byte.",
+                             latency_bounds()),
+          {}},
       first_byte_seconds_(metrics_.histogram("pdjob_router_first_byte_seconds",
                                              "From arrival to the first byte of the reply's body.",
                                              latency_bounds())),
@@ -288,6 +293,12 @@ void RouterMetrics::blamed(const std::string& tenant) {
     row = blamed_.emplace(tenant, counter).first;
   }
   row->second.add();
+}
+
+net::PhaseMeans RouterMetrics::phases(Instant now) const {
+  return {.queue_us = queue_.mean.us(now),
+          .prefill_us = prefill_.mean.us(now),
+          .kv_us = kv_.mean.us(now)};
 }
 
 std::string RouterMetrics::text(const Router& router, Instant now) {

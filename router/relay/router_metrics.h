@@ -7,6 +7,8 @@
 
 #include "common/metrics.h"
 #include "common/time.h"
+#include "common/two_windows.h"
+#include "net/control/message.h"
 #include "net/tls/server_tls.h"
 #include "router/admission/admission.h"
 #include "router/core/router.h"
@@ -40,9 +42,11 @@ class RouterMetrics {
 
   void ended(Outcome outcome, Duration duration);
   // The phases of a request, recorded as each ends.
-  void queued(Duration before_its_legs) { queue_seconds_.observe(seconds(before_its_legs)); }
-  void prefilled(Duration leg) { prefill_seconds_.observe(seconds(leg)); }
-  void kv_moved(double visible_seconds) { kv_seconds_.observe(visible_seconds); }
+  void queued(Duration before_its_legs, Instant now) {
+    queue_.observe(seconds(before_its_legs), now);
+  }
+  void prefilled(Duration leg, Instant now) { prefill_.observe(seconds(leg), now); }
+  void kv_moved(double visible_seconds, Instant now) { kv_.observe(visible_seconds, now); }
   void first_byte(Duration since_arrival) { first_byte_seconds_.observe(seconds(since_arrival)); }
   void next_bytes(Duration since_last) { inter_token_seconds_.observe(seconds(since_last)); }
   void decoded(Duration since_first_byte) { decode_seconds_.observe(seconds(since_first_byte)); }
@@ -74,12 +78,22 @@ class RouterMetrics {
   void mismatched(const std::string& prefill, const std::string& decode);
   void picked(const std::string& worker, Stage stage);
 
+  // The recent means of the first three.
+  net::PhaseMeans phases(Instant now) const;
   // Returns Prometheus' text, with the current gauges.
   std::string text(const Router& router, Instant now);
   // The same, with the gauges as they were.
   std::string text() const { return metrics_.text(); }
 
  private:
+  struct Phase {
+    Histogram histogram;
+    RecentMean mean;
+    void observe(double seconds, Instant now) {
+      histogram.observe(seconds);
+      mean.add(seconds, 1, now);
+    }
+  };
   static constexpr size_t kOutcomes = 6;
   static constexpr size_t kRetryReasons = 4;
   static constexpr size_t kDenialReasons = 6;
@@ -107,9 +121,9 @@ class RouterMetrics {
   Counter kv_batches_;
   Counter kv_gaps_;
   Counter kv_replays_;
-  Histogram queue_seconds_;
-  Histogram prefill_seconds_;
-  Histogram kv_seconds_;
+  Phase queue_;
+  Phase prefill_;
+  Phase kv_;
   Histogram first_byte_seconds_;
   Histogram inter_token_seconds_;
   Histogram decode_seconds_;

@@ -52,8 +52,8 @@ def look(job):
                     page.append(line.rstrip())
                     continue
                 parts, page = [*parts, page], []
-                if len(parts) == 3:  # Sums, processes, links.
-                    whole, parts = [*parts[0], "", *parts[1], "", *parts[2]], []
+                if len(parts) == 4:  # Sums, processes, waits, links.
+                    whole, parts = [*parts[0], "", *parts[1], "", *parts[2], "", *parts[3]], []
                     decodes = [row for row in whole if row.startswith("decode-") and " ms " in row]
                     prefills = [row for row in whole if row.startswith("prefill-") and re.search(r" [1-9]\d* +0$", row) and ">" not in row]
                     if len(decodes) == 2 and prefills and "TTFT -" not in whole[1] and sum(" > " in row for row in whole) == 4:

@@ -148,17 +148,20 @@ def test_top_shows_what_happens_while_a_request_runs(tmp_path):
             try:
                 body = {"model": "smollm2", "prompt": "Tell me a story about a river.", "max_tokens": 100, "ignore_eos": True}
                 pages, rows = 0, []
-                while pages < 60 and not (any(re.search(r" ms +[1-9]\d* +0$", row) for row in rows) and any(" > " in row for row in rows)):
+                waits = re.compile(r"router-0 +[\d.]+ m?s +[\d.]+ m?s ")
+                while pages < 60 and not (any(waits.match(row) for row in rows) and any(re.search(r" ms +[1-9]\d* +0$", row) for row in rows) and any(" > " in row for row in rows)):
                     if pages % 2 == 0:
                         assert httpx.post(job.url + "/v1/completions", json=body, timeout=60).status_code == 200
                     pages += 1
                     rows = [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
-                    for _ in range(2):  # The tables of processes and of links.
+                    for _ in range(3):  # The tables of processes, of waits and of links.
                         rows += [line.rstrip("\n") for line in itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))]
                 assert pages < 60, rows
                 assert rows[0] == f"job {job.status()['job']}: ready, {job.url}" and rows[2].startswith("NAME ")
                 assert [row.split()[0] for row in rows[3:6]] == ["router-0", "prefill-0", "decode-0"]
-                assert rows[6].startswith("KV LINK") and rows[7].startswith("prefill-0 > decode-0  shm  open ")
+                below = [row for row in rows[6:] if " is starved: " not in row]
+                assert below[0].split() == ["MEAN", "WAIT", "QUEUE", "PREFILL", "KV"] and waits.match(below[1])
+                assert below[2].startswith("KV LINK") and below[3].startswith("prefill-0 > decode-0  shm  open ")
             finally:
                 top.terminate()
 

@@ -1,6 +1,8 @@
 """Jobs whose engines are of another make. The engines are doubles, as processes of their own (tests/support/engine_program_double.py)."""
 
 import contextlib
+import itertools
+import json
 import os
 import pathlib
 import re
@@ -159,6 +161,45 @@ def test_kv_moves_between_two_sglangs(folder):
         decode = job.processes()["decode-0"]
         assert answers(job)
         assert metric(decode["url"], "sglang:prompt_tokens_total") >= len(LONG.split())
+
+
+STEP = 0.05
+
+
+@pytest.mark.parametrize("kind, sends_kv", [("vllm", "decode-0"), ("sglang", "prefill-0")])
+def test_the_phases_of_a_request_are_seen(folder, kind, sends_kv):
+    with foreign_job(folder, kind=kind, env=[f"DOUBLE_STEP_SECONDS={STEP}"]) as job:
+        waited = lambda: [metric(job.url, f"pdjob_router_kv_seconds_{part}") for part in ("count", "sum")]  # noqa: E731
+        assert waited() == [0, 0], "whole replies do not show when KV came"
+        assert [ask(job, f"number {number} {LONG}", stream=True).status_code for number in range(3)] == [200] * 3
+        count, seconds = waited()
+        # SGLang's legs run at the same time: the first token comes soon after the prefill leg's answer, or before it.
+        assert count == 3 and (seconds >= 3 * STEP if kind == "vllm" else seconds >= 0)
+
+        def loads():
+            found = {name: process["load"] for name, process in job.processes().items()}
+            told = found["prefill-0"]["prefill_us"] and found[sends_kv]["kv_us"] and found["router-0"]["kv_us"]
+            return found if told and found["decode-0"]["queue_us"] else None
+
+        eventually(loads, 30, "the means are told")
+        found = loads()
+        assert found["prefill-0"]["prefill_us"] >= 1e6 * STEP <= found["router-0"]["prefill_us"]
+        assert found["router-0"]["queue_us"] > 0 and found[sends_kv]["kv_us"] > 0
+        if kind == "vllm":
+            assert found["router-0"]["kv_us"] >= 1e6 * STEP and found["prefill-0"]["kv_us"] == 0
+        with subprocess.Popen([BIN, "top", "--config", str(job.config)], stdout=subprocess.PIPE, text=True) as top:
+            _, _, waits = [list(itertools.takewhile(lambda line: line != "\n", iter(top.stdout.readline, ""))) for _ in range(3)]
+            top.terminate()
+        assert [line.split()[0] for line in waits] == ["MEAN", "router-0", "prefill-0", "decode-0"], waits
+
+        def shown():
+            (file,) = pathlib.Path(folder).glob("state/*/launcher.json")
+            requests = httpx.get(f"http://{json.loads(file.read_text())['admin']}/requests").json()["routers"]
+            return [each for router in requests for each in router["requests"]]
+
+        eventually(lambda: len(shown()) == 3, 30, "the requests are shown, and no probes")
+        for each in shown():
+            assert each["prefill_us"] >= 1e6 * STEP and (each["kv_us"] >= 1e6 * STEP if kind == "vllm" else each["kv_us"] >= 0), each
 
 
 def test_one_vllm_alone_serves_without_a_prefill_worker(folder):

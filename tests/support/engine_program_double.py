@@ -165,6 +165,7 @@ class ProgramDouble(EngineDouble):
         self.passed = 0  # Requests that generate no text.
         self.in_flight, self.running = 0, 0  # A request counts as running from its first step on.
         self.seen = set()
+        self.times = {phase: [0.0, 0] for phase in ("queue", "prefill", "kv")}  # Seconds, and how often.
         self.lock = threading.Lock()
         super().__init__(Fleet(), name, [port], host or "127.0.0.1")
         say(f"DOUBLE of {name}: it computes nothing. Serving on port {port}")
@@ -212,10 +213,11 @@ class ProgramDouble(EngineDouble):
         try:
             prompt = self.prompt_of(body)
             prompt = text_of(prompt) if isinstance(prompt, list) else prompt
-            while file_is_there("DOUBLE_HANG_FILE"):
-                time.sleep(0.05)
-            if self.asked == 0:
-                time.sleep(COMPILE_SECONDS)
+            with self.timed("queue"):
+                while file_is_there("DOUBLE_HANG_FILE"):
+                    time.sleep(0.05)
+                if self.asked == 0:
+                    time.sleep(COMPILE_SECONDS)
             with self.lock:
                 self.asked += 1
                 self.running += 1
@@ -241,6 +243,19 @@ class ProgramDouble(EngineDouble):
         ids = ids_of(prompt) if isinstance(prompt, str) else prompt
         with contextlib.suppress(OSError):
             StreamWriter(http, body, ids, self.model, TOKEN_SECONDS, self.count_token).write()
+
+    @contextlib.contextmanager
+    def timed(self, phase):
+        began = time.monotonic()
+        yield
+        with self.lock:
+            self.times[phase][0] += time.monotonic() - began
+            self.times[phase][1] += 1
+
+    def histogram(self, name, labels, phase):
+        """Without its buckets."""
+        seconds, count = self.times[phase]
+        return f"{name}_sum{{{labels}}} {seconds}\n{name}_count{{{labels}}} {count}\n"
 
     def count_token(self):
         with self.lock:
@@ -300,7 +315,10 @@ class VllmDouble(ProgramDouble):
                 f'vllm:kv_cache_usage_perc{{engine="0"}} 0.25\nvllm:generation_tokens_total{{engine="0"}} {counts["generation"]}\n'
                 f'vllm:prompt_tokens_total{{engine="0"}} {counts["prompt"]}\n'
                 f'vllm:prompt_tokens_by_source_total{{engine="0",source="local_compute"}} {counts["prompt"] - counts["external"]}\n'
-                f'vllm:prompt_tokens_by_source_total{{engine="0",source="external_kv_transfer"}} {counts["external"]}\n')
+                f'vllm:prompt_tokens_by_source_total{{engine="0",source="external_kv_transfer"}} {counts["external"]}\n'
+                + self.histogram("vllm:request_queue_time_seconds", 'engine="0"', "queue")
+                + self.histogram("vllm:request_prefill_time_seconds", 'engine="0"', "prefill")
+                + self.histogram("vllm:nixl_xfer_time_seconds", 'engine="0"', "kv"))
 
     def answer(self, http, body, prompt, params):
         assert not {"bootstrap_host", "bootstrap_port", "bootstrap_room"} & set(body), "that is SGLang's"
@@ -325,12 +343,14 @@ class VllmDouble(ProgramDouble):
         self.kv[rank].keep(f"{self.config['engine_id']} {request_id}", prompt, self.lease)
         returned = {"do_remote_prefill": True, "do_remote_decode": False, "remote_block_ids": [[1]], "remote_engine_id": self.config["engine_id"],
                     "remote_request_id": request_id, "remote_host": self.side_host, "remote_port": self.side_port + rank, "tp_size": 1}
-        return {**self.complete(http, body, prompt), "kv_transfer_params": returned}
+        with self.timed("prefill"):
+            return {**self.complete(http, body, prompt), "kv_transfer_params": returned}
 
     def decode(self, http, body, prompt, params):
         assert self.role == "kv_consumer"
         assert params["do_remote_prefill"] is True and params["do_remote_decode"] is False
-        fetched = fetch_kv(params["remote_host"], params["remote_port"], f"{params['remote_engine_id']} {params['remote_request_id']}")
+        with self.timed("kv"):
+            fetched = fetch_kv(params["remote_host"], params["remote_port"], f"{params['remote_engine_id']} {params['remote_request_id']}")
         assert fetched == prompt, "KV of another prompt"
         self.take_in(prompt, external=True)
         return self.complete(http, body, self.flipped(prompt))
@@ -361,7 +381,10 @@ class SglangDouble(ProgramDouble):
         prompt = self.counts["external"] if self.mode == "decode" else self.counts["prompt"]
         return (f'sglang:num_running_reqs{{tp_rank="0"}} {self.running}\nsglang:num_queue_reqs{{tp_rank="0"}} 0\n'
                 f'sglang:num_used_tokens{{tp_rank="0"}} 10\nsglang:max_total_num_tokens{{tp_rank="0"}} 1000\n'
-                f'sglang:prompt_tokens_total{{tp_rank="0"}} {prompt}\nsglang:generation_tokens_total{{tp_rank="0"}} {self.counts["generation"]}\n')
+                f'sglang:prompt_tokens_total{{tp_rank="0"}} {prompt}\nsglang:generation_tokens_total{{tp_rank="0"}} {self.counts["generation"]}\n'
+                + self.histogram("sglang:queue_time_seconds", 'tp_rank="0"', "queue")
+                + self.histogram("sglang:per_stage_req_latency_seconds", 'stage="prefill_forward",tp_rank="0"', "prefill")
+                + self.histogram("sglang:per_stage_req_latency_seconds", 'stage="prefill_transfer_kv_cache",tp_rank="0"', "kv"))
 
     def prompt_of(self, body):
         return body["input_ids"] if body.get("input_ids") else super().prompt_of(body)
@@ -377,11 +400,17 @@ class SglangDouble(ProgramDouble):
             assert (host, port) == self.bootstrap, "another prefill engine's bootstrap server"
             self.fleet.use_once(("room", room))
             self.take_in(prompt, external=False)
-            self.kv.keep(str(room), prompt, 300)
-            return self.complete(http, {**body, "max_tokens": 1}, prompt)
+            with self.timed("prefill"):
+                answer = self.complete(http, {**body, "max_tokens": 1, "stream": False}, prompt)
+            with self.timed("kv"):
+                self.kv.keep(str(room), prompt, 300)
+            return answer
         assert fetch_kv(host, port, str(room)) == prompt, "KV of another prompt"
         self.take_in(prompt, external=True)
         return self.complete(http, body, prompt)
+
+    def stream(self, http, body, answer):
+        super().stream(http, {**body, "max_tokens": 1} if self.mode == "prefill" else body, answer)
 
 
 def adapters_of(args):

@@ -73,7 +73,10 @@ class Wanted {
         kv_usage_(metrics.kv_usage),
         kv_received_(metrics.kv_received),
         ttft_(metrics.ttft),
-        itl_(metrics.itl) {
+        itl_(metrics.itl),
+        queue_time_(metrics.queue_time),
+        prefill_time_(metrics.prefill_time),
+        kv_time_(metrics.kv_time) {
     for (const std::string& counter : metrics.progress) {
       progress_.emplace_back(counter);
     }
@@ -86,8 +89,9 @@ class Wanted {
     for (Series& counter : progress_) {
       counter.look_at(name, labels, value);
     }
-    ttft_.look_at(name, labels, value);
-    itl_.look_at(name, labels, value);
+    for (Histogram* histogram : {&ttft_, &itl_, &queue_time_, &prefill_time_, &kv_time_}) {
+      histogram->look_at(name, labels, value);
+    }
   }
 
   EngineSample sample() const {
@@ -97,7 +101,10 @@ class Wanted {
                         .kv_max = kv_max_.count(),
                         .kv_received = kv_received_.count(),
                         .ttft = ttft_.total(),
-                        .itl = itl_.total()};
+                        .itl = itl_.total(),
+                        .queue_time = queue_time_.total(),
+                        .prefill_time = prefill_time_.total(),
+                        .kv_time = kv_time_.total()};
     if (kv_usage_.wanted()) {
       sample.kv_used = static_cast<uint64_t>(std::min(kv_usage_.mean(), 1.0) * kShares);
       sample.kv_max = static_cast<uint64_t>(kShares);
@@ -120,6 +127,9 @@ class Wanted {
   std::vector<Series> progress_;
   Histogram ttft_;
   Histogram itl_;
+  Histogram queue_time_;
+  Histogram prefill_time_;
+  Histogram kv_time_;
 };
 
 // name{labels} value [timestamp]

@@ -31,6 +31,9 @@ struct EngineSample {
   uint64_t kv_received = 0;
   LatencyTotal ttft;
   LatencyTotal itl;
+  LatencyTotal queue_time;
+  LatencyTotal prefill_time;
+  LatencyTotal kv_time;
 
   bool works() const { return running > 0 || in_flight > 0; }
   bool idle() const { return !works() && queued == 0; }

@@ -51,6 +51,7 @@ net::WorkerLoad EngineSupervisor::load(Instant now) const {
           .patience_ms = count<std::chrono::milliseconds>(pace_.patience()),
           .ttft_us = count<std::chrono::microseconds>(pace_.ttft()),
           .itl_us = count<std::chrono::microseconds>(pace_.itl()),
+          .phases = pace_.phases(now),
           .ttft_sum_us = sum_us(sample_.ttft),
           .ttft_count = sample_.ttft.count,
           .itl_sum_us = sum_us(sample_.itl),

@@ -11,6 +11,10 @@ LatencyTotal growth(const LatencyTotal& from, const LatencyTotal& to) {
   return grew ? LatencyTotal{to.seconds - from.seconds, to.count - from.count} : LatencyTotal{};
 }
 
+void add(const LatencyTotal& more, RecentMean& mean, Instant now) {
+  mean.add(more.seconds, more.count, now);
+}
+
 Duration mean_of(const LatencyTotal& total) {
   if (total.count == 0) {
     return Duration::zero();
@@ -27,6 +31,9 @@ void Pace::take(const EngineSample& sample, Duration gap, Instant now) {
   if (last_) {
     window.ttft += growth(last_->ttft, sample.ttft);
     window.itl += growth(last_->itl, sample.itl);
+    add(growth(last_->queue_time, sample.queue_time), queue_, now);
+    add(growth(last_->prefill_time, sample.prefill_time), prefill_, now);
+    add(growth(last_->kv_time, sample.kv_time), kv_, now);
   }
   window.longest = std::max(window.longest, gap);
   last_ = sample;

@@ -7,6 +7,7 @@
 
 #include "common/time.h"
 #include "common/two_windows.h"
+#include "net/control/message.h"
 #include "worker/foreign/engine_sample.h"
 
 namespace pdjob::worker {
@@ -25,6 +26,10 @@ class Pace {
   Duration ttft() const { return mean(&Window::ttft); }
   Duration itl() const { return mean(&Window::itl); }
 
+  net::PhaseMeans phases(Instant now) const {
+    return {.queue_us = queue_.us(now), .prefill_us = prefill_.us(now), .kv_us = kv_.us(now)};
+  }
+
   // Three times the longest gap. Zero: unknown. TTFT does not count, because it includes the time
   // that requests wait in the engine's queue.
   Duration patience() const;
@@ -38,6 +43,9 @@ class Pace {
   Duration mean(LatencyTotal Window::* latency) const;
 
   TwoWindows<Window> windows_{kWindow};
+  RecentMean queue_;
+  RecentMean prefill_;
+  RecentMean kv_;
   std::optional<EngineSample> last_;
 };
 

@@ -1,5 +1,7 @@
 #include "common/two_windows.h"
 
+#include <limits>
+
 #include <gtest/gtest.h>
 
 namespace pdjob {
@@ -25,6 +27,44 @@ TEST(TwoWindows, APauseLongerThanBothForgetsBoth) {
   windows.at(Instant(seconds(120)));
   EXPECT_EQ(windows.newer(), 0);
   EXPECT_EQ(windows.older(), 0);
+}
+
+const Instant kStart{seconds(600)};
+
+TEST(RecentMean, OfNothingIsUnknown) {
+  RecentMean mean;
+  EXPECT_EQ(mean.us(kStart), 0U);
+  mean.add(0, 0, kStart);
+  EXPECT_EQ(mean.us(kStart), 0U);
+}
+
+TEST(RecentMean, IsTheMeanOfAllMeasurements) {
+  RecentMean mean;
+  mean.add(0.4, 1, kStart);
+  mean.add(0.2, 3, kStart + seconds(1));
+  EXPECT_EQ(mean.us(kStart + seconds(1)), 150'000U);
+}
+
+TEST(RecentMean, ForgetsWhileNothingIsMeasured) {
+  RecentMean mean;
+  mean.add(0.4, 1, kStart);
+  EXPECT_EQ(mean.us(kStart + RecentMean::kWindow), 400'000U);
+  EXPECT_EQ(mean.us(kStart + 2 * RecentMean::kWindow), 0U);
+}
+
+TEST(RecentMean, OfWhatTookNoTimeIsNotUnknown) {
+  RecentMean mean;
+  mean.add(0, 5, kStart);
+  EXPECT_EQ(mean.us(kStart), 1U);
+}
+
+TEST(RecentMean, BelievesNoMeasurementOfDaysAndNoneThatIsNoNumber) {
+  RecentMean mean;
+  mean.add(std::numeric_limits<double>::infinity(), 1, kStart);
+  EXPECT_EQ(mean.us(kStart), 86'400'000'000U);
+  mean.add(std::numeric_limits<double>::quiet_NaN(), 1, kStart);
+  mean.add(-1, 2, kStart);
+  EXPECT_EQ(mean.us(kStart), 21'600'000'000U);
 }
 
 }  // namespace

@@ -1440,6 +1440,28 @@ TEST_F(ForeignEngineTest, IsHowPdjobWorkersAreTreatedWhereTwoHopsAreAskedFor) {
   EXPECT_NE(workers[1]->heard.back().body.find(R"("remote_block_ids":[[1]])"), std::string::npos);
 }
 
+TEST_F(ForeignEngineTest, WaitsForKvAsTheRouterSeesStreamsUnlessItSaysSo) {
+  add("p0", net::Role::kPrefill, true);
+  FakeWorker& decode = add("d0", net::Role::kDecode, true);
+  const StaticWorkers watched = watch(Protocol::kNixl);
+  ASSERT_TRUE(turn_until(loop, [&] { return members() == 2; }));
+  EXPECT_EQ(complete().status, 200);
+  EXPECT_EQ(complete(kStreamed).status, 200);
+  EXPECT_NE(metrics().find("\npdjob_router_kv_seconds_count 1\n"), std::string::npos);
+  EXPECT_NE(metrics().find("\npdjob_router_prefill_seconds_count 2\n"), std::string::npos);
+  decode.answer = [](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
+    server.begin(id, 200, "text/event-stream", {{"x-pdjob-kv-visible-seconds", "64"}});
+    server.write(id, "data: [DONE]\n\n");
+    server.end(id);
+  };
+  EXPECT_EQ(complete(kStreamed).status, 200);
+  EXPECT_NE(metrics().find("\npdjob_router_kv_seconds_count 2\n"), std::string::npos);
+  const net::PhaseMeans means = api->relay().watch().metrics().phases(loop.now());
+  EXPECT_GE(means.kv_us, 32'000'000U);
+  EXPECT_LT(means.kv_us, 40'000'000U);
+  EXPECT_GT(means.queue_us, 0U);
+}
+
 TEST_F(ForeignEngineTest, MeetsInARoomOfItsPrefillWorkersBootstrapServer) {
   add("p0", net::Role::kPrefill, true);
   add("d0", net::Role::kDecode, true);

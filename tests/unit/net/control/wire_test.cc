@@ -56,6 +56,7 @@ WorkerLoad worker_load() {
           .patience_ms = 7,
           .ttft_us = 8,
           .itl_us = 9,
+          .phases = {.queue_us = 23, .prefill_us = 24, .kv_us = 25},
           .tokens_computed = 10,
           .busy_us = 11,
           .ttft_sum_us = 12,
@@ -139,11 +140,11 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x14\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x15\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
   EXPECT_EQ(encode(MembershipApplied{.engine_id = "ab", .version = 3}),
-            std::string("pdjb\x14\x00\x07\x00\x02\x00\x00\x00"
+            std::string("pdjb\x15\x00\x07\x00\x02\x00\x00\x00"
                         "ab\x03\x00\x00\x00\x00\x00\x00\x00",
                         22));
 }

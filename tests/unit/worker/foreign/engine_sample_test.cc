@@ -21,6 +21,12 @@ vllm:time_to_first_token_seconds_count{engine="1"} 2.0
 vllm:time_to_first_token_seconds_sum{engine="0"} 1.25
 vllm:inter_token_latency_seconds_count{engine="0"} 4.0
 vllm:inter_token_latency_seconds_sum{engine="0"} 0.5
+vllm:request_queue_time_seconds_count{engine="0"} 9.0
+vllm:request_queue_time_seconds_sum{engine="0"} 0.125
+vllm:request_prefill_time_seconds_count{engine="0"} 9.0
+vllm:request_prefill_time_seconds_sum{engine="0"} 2.0
+vllm:nixl_xfer_time_seconds_count{engine="0"} 6.0
+vllm:nixl_xfer_time_seconds_sum{engine="0"} 0.75
 vllm:prompt_tokens_by_source_total{engine="0",source="local_compute"} 7.0
 vllm:prompt_tokens_by_source_total{engine="0",source="external_kv_transfer"} 2345.0
 )";
@@ -31,7 +37,10 @@ vllm:prompt_tokens_by_source_total{engine="0",source="external_kv_transfer"} 234
                                  .progress = 1100,
                                  .kv_received = 2345,
                                  .ttft = {1.25, 10},
-                                 .itl = {0.5, 4}};
+                                 .itl = {0.5, 4},
+                                 .queue_time = {0.125, 9},
+                                 .prefill_time = {2, 9},
+                                 .kv_time = {0.75, 6}};
   EXPECT_EQ(read_sample(engine::shipped_engine_recipe("vllm").metrics, text), expected);
 }
 
@@ -43,6 +52,23 @@ TEST(EngineSample, ReadsWhatSglangSays) {
   const EngineSample expected = {
       .running = 1, .queued = 2, .kv_used = 30, .kv_max = 40, .progress = 11, .kv_received = 5};
   EXPECT_EQ(read_sample(engine::shipped_engine_recipe("sglang").metrics, text), expected);
+}
+
+TEST(EngineSample, TakesOnlyTheStagesOfSglangThatItNames) {
+  const EngineSample sample = read_sample(engine::shipped_engine_recipe("sglang").metrics, R"(
+sglang:queue_time_seconds_sum{tp_rank="0"} 0.5
+sglang:queue_time_seconds_count{tp_rank="0"} 4
+sglang:per_stage_req_latency_seconds_sum{stage="prefill_bootstrap",tp_rank="0"} 7
+sglang:per_stage_req_latency_seconds_count{stage="prefill_bootstrap",tp_rank="0"} 4
+sglang:per_stage_req_latency_seconds_sum{stage="prefill_forward",tp_rank="0"} 2
+sglang:per_stage_req_latency_seconds_count{stage="prefill_forward",tp_rank="0"} 4
+sglang:per_stage_req_latency_seconds_bucket{le="0.1",stage="prefill_transfer_kv_cache",tp_rank="0"} 1
+sglang:per_stage_req_latency_seconds_sum{stage="prefill_transfer_kv_cache",tp_rank="0"} 0.25
+sglang:per_stage_req_latency_seconds_count{stage="prefill_transfer_kv_cache",tp_rank="0"} 3
+)");
+  const EngineSample expected = {
+      .queue_time = {0.5, 4}, .prefill_time = {2, 4}, .kv_time = {0.25, 3}};
+  EXPECT_EQ(sample, expected);
 }
 
 TEST(EngineSample, OfGarbageIsEmpty) {

@@ -27,6 +27,18 @@ TEST(Pace, SaysTheMeanLatenciesSinceTheFirstSample) {
   EXPECT_EQ(pace.itl(), milliseconds(50));
 }
 
+TEST(Pace, SaysTheMeanOfEachPhase) {
+  Pace pace;
+  pace.take({.queue_time = {9, 9}, .prefill_time = {9, 9}, .kv_time = {9, 9}}, {}, kStart);
+  EXPECT_EQ(pace.phases(kStart), net::PhaseMeans{}) << "that was warm-up";
+  pace.take({.queue_time = {9.5, 19}, .prefill_time = {11, 19}, .kv_time = {9, 9}}, {}, kStart);
+  const net::PhaseMeans expected{.queue_us = 50'000, .prefill_us = 200'000};
+  EXPECT_EQ(pace.phases(kStart), expected);
+  pace.take({.queue_time = {9.5, 19}, .prefill_time = {11, 19}, .kv_time = {10, 13}}, {}, kStart);
+  EXPECT_EQ(pace.phases(kStart).kv_us, 250'000U);
+  EXPECT_EQ(pace.phases(kStart + minutes(2)), net::PhaseMeans{});
+}
+
 TEST(Pace, WaitsThreeTimesAsLongAsTheLongestPause) {
   Pace pace;
   pace.take({}, seconds(4), kStart);
