@@ -37,10 +37,13 @@ std::string raw_or(std::string_view value, std::string_view otherwise) {
 }  // namespace
 
 void EngineStream::take(std::string_view raw, std::string& out) {
-  if (state_ == State::kComplete || state_ == State::kBroken) {
+  if (state_ == State::kEnded || state_ == State::kBroken) {
     return;
   }
   decoder_.decode(raw, text_);
+  if (state_ == State::kComplete) {
+    text_.clear();
+  }
   size_t at = 0;
   while (state_ == State::kRecording) {
     const size_t end = text_.find(kEventEnd, at);
@@ -83,8 +86,9 @@ void EngineStream::frame(std::string& out) {
     out.append(digits.data(), end).append("\r\n").append(payload_).append("\r\n");
     payload_.clear();
   }
-  if (state_ == State::kComplete) {
+  if (state_ == State::kComplete && (decoder_.done() || decoder_.failed())) {
     out.append(kBodyEnd);
+    state_ = State::kEnded;
   }
 }
 
@@ -268,7 +272,8 @@ Obstacle EngineStream::obstacle() const {
   if (differs_) {
     return Obstacle::kDiffers;
   }
-  if (passes_text_ || state_ == State::kPassing || state_ == State::kComplete) {
+  if (passes_text_ || state_ == State::kPassing || state_ == State::kComplete ||
+      state_ == State::kEnded) {
     return Obstacle::kNoTokens;
   }
   if (anew() || by_tokens() || request_.may_replay()) {
@@ -325,7 +330,11 @@ StreamFacts EngineStream::continued() const {
 }
 
 void EngineStream::finish(std::string& out) {
-  if (!finished_ || state_ == State::kComplete) {
+  if (state_ == State::kComplete) {
+    out.append(kBodyEnd);
+    state_ = State::kEnded;
+  }
+  if (!finished_ || state_ == State::kEnded) {
     return;
   }
   if (request_.wants_usage() && !has_usage_ && !prompt_.empty()) {
@@ -334,8 +343,9 @@ void EngineStream::finish(std::string& out) {
         .append(kEventEnd);
   }
   payload_.append("data: [DONE]\n\n");
-  state_ = State::kComplete;
   frame(out);
+  out.append(kBodyEnd);
+  state_ = State::kEnded;
 }
 
 }  // namespace pdjob::router

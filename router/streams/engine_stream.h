@@ -27,14 +27,20 @@ class EngineStream final : public StreamRecord {
   bool of_pdjob() const override { return false; }
   void take(std::string_view raw, std::string& out) override;
   Obstacle obstacle() const override;
-  bool complete() const override { return state_ == State::kComplete; }
+  bool complete() const override { return state_ == State::kEnded; }
   void finish(std::string& out) override;
   bool broken() const override { return state_ == State::kBroken; }
   Resumption resumption() const override;
   void change_worker() override;
 
  private:
-  enum class State : uint8_t { kRecording, kPassing, kComplete, kBroken };
+  enum class State : uint8_t {
+    kRecording,
+    kPassing,
+    kComplete,  // The last event is through.
+    kEnded,     // So is the end of the framing: the client may send its next request.
+    kBroken
+  };
   // How the present worker writes.
   enum class Mode : uint8_t {
     kFirst,     // It has the client's request.

@@ -28,7 +28,7 @@ std::string problems(const std::string& make, const Texts& args, Parallel keys =
   const EngineRecipe recipe = recipe_of(config);
   std::string text;
   for (const auto& [key, message] : check_shape(shape_wish(recipe, config, true))) {
-    text += key + " " + message + "\n";
+    text.append(key).append(" ").append(message).append("\n");
   }
   return text;
 }

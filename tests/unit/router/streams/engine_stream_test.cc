@@ -62,6 +62,12 @@ class Stream {
     record_.finish(out);
     return payload(out);
   }
+  // The worker's body has ended. Returns what the client gets.
+  std::string end() {
+    std::string out;
+    record_.take("0\r\n\r\n", out);
+    return out;
+  }
   EngineStream& operator*() { return record_; }
   EngineStream* operator->() { return &record_; }
 
@@ -92,6 +98,8 @@ TEST(EngineStream, TakesTheIdsOutAndGoesOnFromThem) {
             R"({"prompt":[1,2,30,31,32,33],"max_tokens":1,"return_token_ids":true})");
   EXPECT_EQ(stream.take(completion(" e", "34", "length", "", "cmpl-b") + event("[DONE]")),
             completion(" e", "", "length") + event("[DONE]"));
+  EXPECT_FALSE(stream->complete()) << "a client that has the end may send its next request";
+  EXPECT_EQ(stream.end(), "0\r\n\r\n");
   EXPECT_TRUE(stream->complete());
 }
 
@@ -339,6 +347,7 @@ TEST(EngineStream, EndsWhereItsEngineSaysSo) {
   Stream stream(kCompletions, R"({"prompt":"Hi"})");
   EXPECT_EQ(stream.take(completion(" a", "30", "", "1") + event("[DONE]")),
             completion(" a", "") + event("[DONE]"));
+  stream.end();
   EXPECT_TRUE(stream->complete()) << "an engine may tell no reason";
   Stream cut(kCompletions, R"({"prompt":"Hi"})");
   cut.take(completion(" a", "30", "", "1"));
