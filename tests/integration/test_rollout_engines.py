@@ -16,7 +16,7 @@ from test_foreign_engines import ask, engine_pid, foreign_job, logs, plan
 from test_rollout import call, fleet, rollout_yaml, versions
 
 PROMPT = "one two three four five six seven eight"
-SIZE_OF_SLOW = 3 << 30  # Sparse: its digest takes seconds.
+SIZE_OF_SLOW = 1 << 30  # Sparse: its digest takes seconds.
 
 
 def write_weights(folder, name, word, slow=False, shape=64):
@@ -156,7 +156,7 @@ def test_an_engine_that_starts_again_has_the_newest_weights_before_it_serves(tmp
         for name in ("decode-0", "prefill-0"):
             old = engine_pid(job, name)
             os.kill(old, signal.SIGKILL)
-            eventually(lambda old=old, name=name: is_ready(job, name) and engine_pid(job, name) != old, 60, f"{name} is back")
+            eventually(lambda old=old, name=name: has_other_engine(job, name, old), 60, f"{name} is back")
             assert version_of(job) == "-a"
         assert set(versions(job).values()) == {"step-1"}
         # Other bytes under its name: such an engine never serves.
@@ -169,6 +169,12 @@ def test_an_engine_that_starts_again_has_the_newest_weights_before_it_serves(tmp
         assert version_of(job) == "-a"
 
 
+def has_other_engine(job, name, old):
+    with contextlib.suppress(StopIteration, ValueError, OSError):
+        return is_ready(job, name) and engine_pid(job, name) != old
+    return False
+
+
 def is_ready(job, name):
     return job.processes()[name]["state"] == "ready"
 
@@ -177,7 +183,7 @@ def is_ready(job, name):
 @pytest.mark.parametrize("victim", ["decode-0", "prefill-0"])
 @pytest.mark.parametrize("phase", ["preparing", "applying"])
 def test_an_engine_that_dies_in_a_phase_never_serves_other_weights(tmp_path, kind, victim, phase):
-    with rollout_job(tmp_path, kind, decode=2, env=["DOUBLE_LOAD_SECONDS=1"]) as job:
+    with rollout_job(tmp_path, kind, prefill=2, decode=2, env=["DOUBLE_LOAD_SECONDS=1"]) as job:
         write_weights(tmp_path, "slow", "-slow", slow=phase == "preparing")
         with Traffic(job, clients=2) as traffic:
             told = []
@@ -188,7 +194,7 @@ def test_an_engine_that_dies_in_a_phase_never_serves_other_weights(tmp_path, kin
                 time.sleep(0.3)
                 os.kill(engine_pid(job, victim), signal.SIGKILL)
                 order.join(120)
-                assert told and told[0][0] == 200, told
+                assert told and told[0][0] in (200, 207), told  # 207: without the victim, which comes later.
             assert version_of(job) == "-slow"
             eventually(lambda: set(versions(job).values()) == {"step-1"}, 120, "all serve it")
         assert not [why for why in traffic.wrong if "several versions" in why or "in place of" in why], traffic.wrong[:5]
