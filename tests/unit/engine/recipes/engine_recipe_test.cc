@@ -118,13 +118,15 @@ weights: {flush: /flush, load: '/load {"path":"{weights_path}"}'}
 ready: /ready
 weights: {load: "load {path}"}
 )"),
-      R"(r.yaml:3:11: weights.load: {path} means nothing here; known are {weights_path}, {weights_version}
+      R"(r.yaml:3:1: weights.flush: is missing: prompts of the old weights would be used with the new ones
     weights: {load: "load {path}"}
-              ^
-r.yaml:3:11: weights.load: must be the path of a POST, and behind a space its JSON body
+    ^
+r.yaml:3:17: weights.load: must be the path of a POST, and behind a space its JSON body
     weights: {load: "load {path}"}
-              ^
-r.yaml:3:1: weights.flush: is missing: prompts of the old weights would be used with the new ones
+                    ^
+r.yaml:3:17: weights.load: {path} means nothing here; known are {weights_path}, {weights_version}
+    weights: {load: "load {path}"}
+                    ^
 )");
 }
 
