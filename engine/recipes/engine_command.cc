@@ -59,6 +59,10 @@ Template template_of(const EngineRecipe& recipe, const ForeignConfig& config,
   if (recipe.publishes) {
     all.add(recipe.kv_events.part);
   }
+  if (values.changes_weights) {
+    all.environment.insert(all.environment.end(), recipe.weights.environment.begin(),
+                           recipe.weights.environment.end());
+  }
   for (const RecipeFeature& feature : recipe.features) {
     if (has_feature(config, feature)) {
       all.add(values.role == "prefill"  ? feature.prefill

@@ -25,11 +25,12 @@ struct EngineValues {
   uint32_t threads = 1;
   bool gpu = false;
   EngineShape shape;
-  uint32_t part = 0;            // Which of its nodes this is; the first one serves.
-  std::string head_host;        // Of the first one; empty: this is it.
-  std::string interface;        // Of `host`; empty: unknown.
-  std::string nics;             // Nearest to its GPUs: "mlx5_0,mlx5_1". Empty: unknown.
-  std::vector<uint16_t> ports;  // Those of port_words(), in that order.
+  uint32_t part = 0;             // Which of its nodes this is; the first one serves.
+  std::string head_host;         // Of the first one; empty: this is it.
+  std::string interface;         // Of `host`; empty: unknown.
+  std::string nics;              // Nearest to its GPUs: "mlx5_0,mlx5_1". Empty: unknown.
+  bool changes_weights = false;  // The job is of mode rollout.
+  std::vector<uint16_t> ports;   // Those of port_words(), in that order.
 };
 
 struct EngineCommand {

@@ -292,6 +292,34 @@ void read_models(ConfigReader& in, EngineRecipe& recipe) {
   }
 }
 
+void read_weights(ConfigReader& in, RecipeWeights& weights) {
+  in.field("environment", weights.environment,
+           {"Variables of an engine whose weights change: NAME=value, each."});
+  check_environment(in, "environment", weights.environment);
+  const auto call = [&in](const char* key, std::string& value, FieldText text) {
+    in.field(key, value, text);
+    check_words(in, key, value, {"weights_path", "weights_version"});
+    if (!value.empty() && !value.starts_with('/')) {
+      in.fail(key, "must be the path of a POST, and behind a space its JSON body");
+    }
+  };
+  call("pause", weights.pause,
+       {"The path of a POST, and behind a space its JSON body: it ends all requests and admits no "
+        "new one. An answer fails whose `success` is false."});
+  call("flush", weights.flush,
+       {"The same: it drops all kept prompts. It is repeated until it succeeds."});
+  call("load", weights.load,
+       {"The same: it loads weights in place. {weights_path} is their folder, {weights_version} "
+        "their version."});
+  call("resume", weights.resume, {"The same: it admits requests again."});
+  if (weights.load.empty() && !in.keys().empty()) {
+    in.fail("load", "is missing: how it loads weights");
+  }
+  if (!weights.load.empty() && weights.flush.empty()) {
+    in.fail("flush", "is missing: prompts of the old weights would be used with the new ones");
+  }
+}
+
 }  // namespace
 
 const RecipeFeature* EngineRecipe::feature(std::string_view named) const {
@@ -348,6 +376,8 @@ void read(ConfigReader& in, EngineRecipe& recipe) {
   read_kv_events(in, known, recipe.kv_events);
   in.section("metrics", {"Where it says how busy it is."},
              [&](ConfigReader& section) { read_metrics(section, recipe.metrics); });
+  in.section("weights", {"How it takes other weights, for `mode: rollout`."},
+             [&](ConfigReader& section) { read_weights(section, recipe.weights); });
   read_models(in, recipe);
   check_words(in, "command", recipe.command, known);
   check_words(in, "environment", recipe.environment, known);

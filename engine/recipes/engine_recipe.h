@@ -66,6 +66,19 @@ struct RecipeKvEvents {
   uint32_t block_default = 16;  // Without that option.
 };
 
+// How an engine takes other weights, in a job of mode rollout. Each call is the path of a POST, and
+// behind a space its JSON body, if it has one. Words in it are {weights_path} and
+// {weights_version}.
+struct RecipeWeights {
+  std::vector<std::string> environment;  // NAME=value, of an engine whose weights change.
+  std::string pause;
+  std::string flush;  // Drops all kept prompts. It is repeated until it succeeds.
+  std::string load;   // Empty: it cannot.
+  std::string resume;
+
+  bool can_change() const { return !load.empty(); }
+};
+
 // Users may switch it on, by its name in `engine.features`.
 struct RecipeFeature {
   std::string name;
@@ -112,6 +125,7 @@ struct EngineRecipe {
   bool publishes = false;  // Not from the recipe: this engine shall tell its KV events.
   std::vector<RecipeFeature> features;
   RecipeMetrics metrics;
+  RecipeWeights weights;
 
   RecipeRoutes routes;
   // A GET that lists its model and its adapters, as OpenAI's /v1/models does. Empty: there is

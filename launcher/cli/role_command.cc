@@ -72,17 +72,19 @@ int run_worker_as(net::ProcessSpec spec, WorkerSpec work) {
   } else if (spec.threads_fd >= 0) {
     close(spec.threads_fd);
   }
-  if (!spec.weights.version.empty()) {
+  const bool foreign = engine.kind == engine::EngineKind::kForeign;
+  if (!spec.weights.version.empty() && !foreign) {
     engine.own_weights = true;
     engine.model_path = spec.weights.path.empty() ? engine.model_path : spec.weights.path;
   }
-  if (engine.kind == engine::EngineKind::kForeign) {
+  if (foreign) {
     return worker::run_foreign_worker({.spec = std::move(spec),
                                        .engine = std::move(engine),
                                        .lease = work.kvtransfer.lease,
                                        .drain_timeout = work.drain_timeout,
                                        .start_timeout = work.start_timeout,
-                                       .fingerprint = work.fingerprint});
+                                       .fingerprint = work.fingerprint,
+                                       .weights_dir = work.weights_dir});
   }
   if (work.kvtransfer.listen_host.empty() && !spec.control.empty()) {
     work.kvtransfer.listen_host = spec.host;  // One by hand may listen on a name, or everywhere.

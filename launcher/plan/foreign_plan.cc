@@ -39,6 +39,7 @@ struct EnginePart {
   std::string host;
   std::string nics;
   uint64_t ports_from = 0;
+  bool changes_weights = false;
 };
 
 engine::EngineCommand command_of(const EnginePart& part, Duration lease) {
@@ -53,6 +54,7 @@ engine::EngineCommand command_of(const EnginePart& part, Duration lease) {
   const engine::ForeignConfig& config = part.engine.foreign;
   engine::EngineValues values = worker::engine_values(spec, part.engine, lease);
   values.interface = kInterfaceShown;
+  values.changes_weights = part.changes_weights;
   const std::vector<uint16_t> own = engine::ports_of_user(part.recipe, config, values);
   size_t next = engine::band_offset(config, part.ports_from);
   for (const engine::PortWord& word : engine::port_words(part.recipe, values.shape)) {
@@ -129,14 +131,15 @@ void warn_of_unlike_roles(const ModelConfig& model, const engine::ModelFolder& f
   }
 }
 
-void warn_of_open_doors(const engine::EngineRecipe& recipe, const std::string& host,
+void warn_of_open_doors(const engine::EngineRecipe& recipe, Mode mode, const std::string& host,
                         const std::function<void(const std::string&)>& warn) {
   if (recipe.open.empty() && !recipe.key_environment.empty()) {
     return;
   }
   const std::string open =
       (recipe.open.empty() ? "every route" : list_of(recipe.open)) +
-      (recipe.publishes ? ", its KV events, which have the tokens of prompts" : "");
+      (recipe.publishes ? ", its KV events, which have the tokens of prompts" : "") +
+      (mode == Mode::kRollout && !recipe.open.empty() ? ", the calls that change its weights" : "");
   warn(recipe.name + " answers without a key: " + open + "; it listens on " + host);
 }
 
@@ -176,7 +179,7 @@ class ForeignPlanner {
     if (model.disaggregated()) {
       warn_of_unlike_roles(model, folder, recipe, warn);
     }
-    warn_of_open_doors(recipe, command.words.at("host"), warn);
+    warn_of_open_doors(recipe, config_.mode, command.words.at("host"), warn);
     return ok();
   }
 
@@ -200,7 +203,8 @@ class ForeignPlanner {
                     .row = row,
                     .host = row.host,
                     .nics = row.near.nics_text(),
-                    .ports_from = ports_from};
+                    .ports_from = ports_from,
+                    .changes_weights = config_.mode == Mode::kRollout};
     engine::EngineCommand command = command_of(part, config_.kvtransfer.lease);
     row.command = engine::shell_text(command, recipe.key_environment);
     row.port = command.port();

@@ -196,6 +196,20 @@ void check_batch(ConfigReader& in, const JobConfig& config, JobUse use) {
   }
 }
 
+void check_rollout_engine(ConfigReader& in, const engine::EngineConfig& engine) {
+  if (engine.kind != engine::EngineKind::kForeign) {
+    return;
+  }
+  const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
+  if (!recipe.weights.can_change()) {
+    in.fail("mode", "rollout needs to know how " + recipe.name +
+                        " takes weights: its recipe has no `weights`");
+  }
+  if (engine::shape_of(engine.foreign, engine.gpu).nodes > 1) {
+    in.fail("mode", "rollout is for engines that are on one node each");
+  }
+}
+
 void check_rollout(ConfigReader& in, const JobConfig& config) {
   if (config.mode != Mode::kRollout) {
     return;
@@ -206,12 +220,10 @@ void check_rollout(ConfigReader& in, const JobConfig& config) {
   if (config.models.size() > 1) {
     in.fail("mode", "rollout is for a job of one model");
   }
-  const auto foreign = [](const engine::EngineConfig& engine) {
-    return engine.kind == engine::EngineKind::kForeign;
-  };
   const ModelConfig& model = config.models.front();
-  if (foreign(model.decode_engine) || (model.disaggregated() && foreign(model.prefill_engine))) {
-    in.fail("mode", "rollout is for pdjob's own engine");
+  check_rollout_engine(in, model.decode_engine);
+  if (model.disaggregated()) {
+    check_rollout_engine(in, model.prefill_engine);
   }
   if (config.router.kind == router::RouterKind::kCommand) {
     in.fail("mode", "rollout is for pdjob's own router");

@@ -79,6 +79,7 @@ class JobMember final : public ControlClient::Handler {
   void stop();
 
   bool draining() const { return draining_; }
+  const Drain::Next& next() const { return next_; }  // While draining.
 
  private:
   void on_message(Message message) override;

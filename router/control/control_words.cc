@@ -183,7 +183,8 @@ bool has_control_characters(std::string_view text) {
 Result<Done, ControlRefusal> set_path(const std::optional<std::string>& path, const char* name,
                                       net::OrderAsked& order) {
   if (!path || path->empty()) {
-    return wrong(std::string(name) + " must name a .gguf file below rollout.weights_dir");
+    return wrong(std::string(name) +
+                 " must name a .gguf file or a folder below rollout.weights_dir");
   }
   if (path->size() > kPathBytesMax) {
     return wrong(std::string(name) + " has at most " + std::to_string(kPathBytesMax) + " bytes");

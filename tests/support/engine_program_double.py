@@ -29,6 +29,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from engine_doubles import EngineDouble, Fleet, Refused, check_prefill  # noqa: E402
 from engine_routes_double import Routes  # noqa: E402
+from engine_weights_double import Weights  # noqa: E402
 from stream_double import StreamWriter, ids_of, text_of  # noqa: E402
 
 BLOCK_TOKENS = 128
@@ -160,11 +161,11 @@ class ProgramDouble(EngineDouble):
     caches = ()  # Of each data-parallel rank, where they are published.
 
     def __init__(self, name, host, port, model, key, routes):
-        self.routes = routes
+        self.routes, self.weights = routes, Weights(self, name)
         self.model, self.key, self.counts = model, key, {"prompt": 0, "generation": 0, "external": 0}
         self.passed = 0  # Requests that generate no text.
         self.in_flight, self.running = 0, 0  # A request counts as running from its first step on.
-        self.seen = set()
+        self.seen = {}  # Kept prompts: the weights that computed them.
         self.times = {phase: [0.0, 0] for phase in ("queue", "prefill", "kv")}  # Seconds, and how often.
         self.lock = threading.Lock()
         super().__init__(Fleet(), name, [port], host or "127.0.0.1")
@@ -191,7 +192,7 @@ class ProgramDouble(EngineDouble):
             http.reply(401, json.dumps({"error": "Unauthorized"}))
             return True
         try:
-            answer = self.routes.answer(http, raw)
+            answer = self.weights.answer(http.path, raw) or self.routes.answer(http, raw)
         except (AssertionError, KeyError, TypeError) as complaint:
             say(f"COMPLAINT of the double: {complaint!r} in {raw[:500]}")
             answer = 400, {"error": {"message": repr(complaint), "type": "BadRequestError", "param": None, "code": 400}}
@@ -207,6 +208,7 @@ class ProgramDouble(EngineDouble):
     def generate(self, http, body):
         assert not self.key or http.headers["Authorization"] == f"Bearer {self.key}", "the key is missing"
         assert self.routes.knows(body["model"]), f"the model {body['model']} does not exist"
+        assert not self.weights.paused, "a request while it is paused"
         with self.lock:
             self.in_flight += 1
         stepped = False
@@ -257,16 +259,20 @@ class ProgramDouble(EngineDouble):
         seconds, count = self.times[phase]
         return f"{name}_sum{{{labels}}} {seconds}\n{name}_count{{{labels}}} {count}\n"
 
+    def kv_of(self, prompt):
+        return [self.weights.word, prompt]
+
     def count_token(self):
         with self.lock:
             self.counts["generation"] += 1
 
     def take_in(self, prompt, external):
         with self.lock:
+            assert self.seen.get(prompt, self.weights.word) == self.weights.word, "a kept prompt of other weights"
             self.counts["prompt"] += len(prompt.split())
             if external and prompt not in self.seen and len(prompt.split()) >= BLOCK_TOKENS:
                 self.counts["external"] += len(prompt.split())
-            self.seen.add(prompt)
+            self.seen[prompt] = self.weights.word
         if self.caches:
             cache = self.caches[self.asked % len(self.caches)]
             with cache.lock:
@@ -274,11 +280,13 @@ class ProgramDouble(EngineDouble):
 
     def complete(self, http, body, prompt):
         tokens = body.get("max_output_tokens" if http.path == "/v1/responses" else "max_tokens", 16)
+        weights = []  # Of each token.
         for _ in range(0 if body.get("stream") else tokens):
             if TOKEN_SECONDS:
                 time.sleep(TOKEN_SECONDS)
             self.count_token()
-        words = [word[::-1] for word in prompt.split()[:tokens]]
+            weights.append(self.weights.word)
+        words = [word[::-1] + by for word, by in zip(prompt.split(), weights)]
         if http.path == "/v1/responses":
             content = [{"type": "output_text", "text": " ".join(words), "annotations": []}]
             return {"id": "resp_1", "object": "response", "model": body["model"], "kv_transfer_params": None,
@@ -340,7 +348,7 @@ class VllmDouble(ProgramDouble):
         self.take_in(prompt, external=False)
         request_id = f"{http.headers['X-Request-Id']}-{self.asked}"
         rank = self.asked % len(self.kv)
-        self.kv[rank].keep(f"{self.config['engine_id']} {request_id}", prompt, self.lease)
+        self.kv[rank].keep(f"{self.config['engine_id']} {request_id}", self.kv_of(prompt), self.lease)
         returned = {"do_remote_prefill": True, "do_remote_decode": False, "remote_block_ids": [[1]], "remote_engine_id": self.config["engine_id"],
                     "remote_request_id": request_id, "remote_host": self.side_host, "remote_port": self.side_port + rank, "tp_size": 1}
         with self.timed("prefill"):
@@ -351,7 +359,7 @@ class VllmDouble(ProgramDouble):
         assert params["do_remote_prefill"] is True and params["do_remote_decode"] is False
         with self.timed("kv"):
             fetched = fetch_kv(params["remote_host"], params["remote_port"], f"{params['remote_engine_id']} {params['remote_request_id']}")
-        assert fetched == prompt, "KV of another prompt"
+        assert fetched == self.kv_of(prompt), "KV of another prompt or of other weights"
         self.take_in(prompt, external=True)
         return self.complete(http, body, self.flipped(prompt))
 
@@ -403,9 +411,9 @@ class SglangDouble(ProgramDouble):
             with self.timed("prefill"):
                 answer = self.complete(http, {**body, "max_tokens": 1, "stream": False}, prompt)
             with self.timed("kv"):
-                self.kv.keep(str(room), prompt, 300)
+                self.kv.keep(str(room), self.kv_of(prompt), 300)
             return answer
-        assert fetch_kv(host, port, str(room)) == prompt, "KV of another prompt"
+        assert fetch_kv(host, port, str(room)) == self.kv_of(prompt), "KV of another prompt or of other weights"
         self.take_in(prompt, external=True)
         return self.complete(http, body, prompt)
 

@@ -138,7 +138,7 @@ BANNED = {
     "<mutex>": (r"#include <(shared_)?mutex>", "common/os/channel.h engine/llama_engine.cc"),
     "a clock": (r"_clock::now\b", "common/os/real_clock.cc"),
     "rand": (r"\b(s?rand|random_device)\b *[({]", ""),
-    "getenv": (r"\bgetenv\b", "common/files/small_file.cc launcher/plan/model_config.cc launcher/plan/gpu_shares.cc launcher/clusters/local_cluster.cc launcher/clusters/topology_here.cc net/loop/child_process.cc worker/foreign/engine_process.cc"),
+    "getenv": (r"\bgetenv\b", "common/files/small_file.cc launcher/plan/model_config.cc launcher/plan/gpu_shares.cc launcher/clusters/local_cluster.cc launcher/clusters/topology_here.cc net/loop/child_process.cc worker/foreign/engine_place.cc"),
     "zmq_": (r"\bzmq_", "net/zeromq/curve_channel.cc net/zeromq/kv_subscription.cc net/zeromq/zeromq_socket.cc"),
     "istreambuf_iterator": (r"istreambuf_iterator", ""),  # It throws; common/os/read_text.h does not.
     "throw": (r"\bthrow\b", "engine/kv_spans.cc engine/grammar/library_log.cc"),

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,16 +11,12 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <netdb.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/address_text.h"
 #include "common/crypto/job_keys.h"
 #include "common/exit_code.h"
-#include "common/json/json_writer.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/os/run_delay.h"
@@ -37,15 +32,17 @@
 #include "worker/foreign/engine_guard.h"
 #include "worker/foreign/engine_lists.h"
 #include "worker/foreign/engine_log.h"
+#include "worker/foreign/engine_place.h"
 #include "worker/foreign/engine_supervisor.h"
+#include "worker/foreign/engine_words.h"
 #include "worker/foreign/port_claims.h"
+#include "worker/foreign/weight_changer.h"
 
 namespace pdjob::worker {
 namespace {
 
 // Longer than any answer of an engine that still works: while one is due, no new requests come.
 constexpr Duration kAnswerTimeout = std::chrono::seconds(30);
-constexpr int kWarmUpWords = 200;  // More than one block of KV, which may hold 128 tokens.
 constexpr size_t kErrorBytesMax = 300;
 constexpr int kReadsPerTurn = 16;
 // Between two looks at which processes the engine has.
@@ -53,75 +50,6 @@ constexpr Duration kProcessesInterval = std::chrono::seconds(5);
 // Between two questions which models and adapters it has.
 constexpr Duration kModelsInterval = std::chrono::seconds(2);
 constexpr Duration kWorthSaying = std::chrono::milliseconds(10);
-
-net::Protocol protocol_of(const std::string& word) {
-  return word == "sglang"      ? net::Protocol::kSglang
-         : word == "nixl_push" ? net::Protocol::kNixlPush
-                               : net::Protocol::kNixl;
-}
-
-std::string warm_up_body(const std::string& model) {
-  std::string prompt = "Warm up:";
-  for (int i = 0; i < kWarmUpWords; ++i) {
-    prompt += " " + std::to_string(i);
-  }
-  std::string text;
-  JsonWriter json(text);
-  json.begin_object();
-  json.key("model").string(model);
-  json.key("prompt").string(prompt);
-  json.key("max_tokens").integer(2);
-  json.key("temperature").integer(0);
-  json.end_object();
-  return text;
-}
-
-// Lines of an access log about our own questions, one or two a second.
-std::vector<std::string> access_lines(const engine::EngineRecipe& recipe) {
-  std::vector<std::string> lines;
-  for (const std::string& path : {recipe.ready_path, recipe.metrics.path,
-                                  recipe.metrics.in_flight_path, recipe.models_path}) {
-    if (!path.empty()) {
-      lines.push_back("\"GET " + path + " HTTP/1.1\" 200");
-    }
-  }
-  return lines;
-}
-
-// Whoever runs this machine may have chosen its NICs and interfaces: a variable that is set here
-// stays.
-engine::EngineRecipe recipe_here(const engine::ForeignConfig& config, const std::string& host) {
-  engine::EngineRecipe recipe = engine::recipe_at(config, host);
-  for (engine::RecipePart* const part : {&recipe.near, &recipe.nodes}) {
-    std::erase_if(part->environment, [](const std::string& variable) {
-      return std::getenv(variable.substr(0, variable.find('=')).c_str()) != nullptr;
-    });
-  }
-  return recipe;
-}
-
-// The network interface with this address. Empty: there is none.
-std::string interface_of(const std::string& host) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) {
-    return "";
-  }
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owned(list, freeifaddrs);
-  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    const int family = at->ifa_addr == nullptr ? AF_UNSPEC : at->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) {
-      continue;
-    }
-    std::array<char, NI_MAXHOST> text{};
-    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    const int failed =
-        getnameinfo(at->ifa_addr, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-    if (failed == 0 && host == text.data()) {
-      return at->ifa_name;
-    }
-  }
-  return "";
-}
 
 struct Pipe {
   net::Fd reading;
@@ -165,6 +93,9 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
       delays.insert(delays_.begin(), delays_.end());
       return delays;
     });
+    if (!options_.spec.weights.version.empty()) {
+      make_changer();
+    }
     look_at_cores();
     return ok();
   }
@@ -312,9 +243,72 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 
   // --- the job
 
-  void on_drain(Duration within) override { runner_.submit(DrainAsked{within}); }
+  // For other weights, routers have closed admission, and no request of a client runs.
+  void on_drain(Duration within) override {
+    if (changer_ && !member_->next().engine_id.empty()) {
+      member_->drained();
+    } else {
+      runner_.submit(DrainAsked{within});
+    }
+  }
   void on_shutdown() override { runner_.submit(EndAsked{}); }
-  net::WorkerLoad current_load() override { return core_.load(loop_.now()); }
+  void on_next_role(const net::Drain::Next& next) override {
+    changer_ ? change_weights(next) : on_shutdown();
+  }
+  void on_control(const net::Message& message) override {
+    if (const auto* order = std::get_if<net::PrepareWeights>(&message); order && changer_) {
+      changer_->prepare(*order);
+    }
+  }
+  // An engine that loads weights may answer nothing meanwhile.
+  net::WorkerLoad current_load() override {
+    net::WorkerLoad load = core_.load(loop_.now());
+    load.standstill_ms = changer_ && changer_->changes() ? 0 : load.standstill_ms;
+    return load;
+  }
+
+  // --- other weights
+
+  void make_changer() {
+    changer_.emplace(
+        loop_, WeightChanger::Parts{.recipe = recipe_.weights,
+                                    .weights_dir = options_.weights_dir,
+                                    .model = options_.engine.model_path,
+                                    .post =
+                                        [this](const WeightCall& call, WeightChanger::Then then) {
+                                          ask("POST", call.path, call.body, std::move(then),
+                                              options_.start_timeout);
+                                        },
+                                    .answer =
+                                        [this](net::WeightsPrepared answer) {
+                                          answer.engine_id = self_.engine_id;
+                                          member_->tell(answer);
+                                        }});
+  }
+
+  // Then it registers as another engine: KV of the old weights has no peer.
+  void change_weights(const net::Drain::Next& next) {
+    changer_->change(next.weights_order, next.weight_version, [this, next](const Status& done) {
+      if (!done) {
+        return give_up_weights(done.error());
+      }
+      if (member_->next().engine_id != next.engine_id) {
+        return on_shutdown();  // The launcher wants it to end now.
+      }
+      self_.engine_id = next.engine_id;
+      self_.weight_version = next.weight_version;
+      self_.model_digest = changer_->digest();
+      log::info("the engine serves weights " + self_.weight_version);
+      member_->rejoin(*this, self_);
+    });
+  }
+
+  // Its launcher starts another one, with the weights that are due.
+  void give_up_weights(const Error& error) {
+    log::error("cannot take the weights: " + error.message);
+    exit_code_ = kExitFailed;
+    runner_.submit(EndAsked{});
+  }
 
   // --- the core
 
@@ -402,7 +396,17 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
              .kv_events_port = command_.port_of("kv_events_port"),
              .kv_replay_port = command_.port_of("kv_replay_port"),
              .kv_ranks = engine::shape_of(options_.engine.foreign, false).data};
-    ask_routes();
+    if (!changer_) {
+      return ask_routes();
+    }
+    self_.weight_version = options_.spec.weights.version;
+    changer_->begin(options_.spec.weights, [this](const Status& done) {
+      if (!done) {
+        return give_up_weights(done.error());
+      }
+      self_.model_digest = changer_->digest();
+      ask_routes();
+    });
   }
 
   void ask_routes() {
@@ -433,7 +437,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
       const bool changed = take_models(listed, self_);
       if (!registered_) {
         register_engine();
-      } else if (changed) {
+      } else if (changed && !member_->draining()) {
         log::info("the engine has " + std::to_string(self_.adapters.size()) + " adapters");
         member_->change(self_);
       }
@@ -503,10 +507,11 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   }
 
   void ask(std::string_view method, const std::string& path, const std::string& body,
-           std::function<void(const Result<net::HttpReply>&)> then) {
+           std::function<void(const Result<net::HttpReply>&)> then,
+           Duration patience = kAnswerTimeout) {
     const std::string lines =
         authorization_line(key()) + (body.empty() ? "" : "Content-Type: application/json\r\n");
-    const Duration timeout = body.empty() ? kAnswerTimeout : options_.start_timeout;
+    const Duration timeout = body.empty() ? patience : options_.start_timeout;
     net::fetch(loop_, *client_,
                {.to = {.host = host(), .port = command_.port()},
                 .method = method,
@@ -533,7 +538,8 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   std::unique_ptr<net::JobMember> member_;
   net::WorkerEntry self_;  // What it registers.
   bool registered_ = false;
-  bool generates_ = true;  // WorkerEntry::generates.
+  bool generates_ = true;                 // WorkerEntry::generates.
+  std::optional<WeightChanger> changer_;  // In a rollout job.
   WarnGate left_out_line_{std::chrono::minutes(10)};
   Runner runner_;
   std::vector<int64_t> processes_;  // Of the engine.
@@ -561,7 +567,8 @@ engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::E
           .shape = engine::shape_of(engine.foreign, engine.gpu),
           .part = spec.part,
           .head_host = spec.part == 0 ? "" : spec.head_host,
-          .nics = spec.nics};
+          .nics = spec.nics,
+          .changes_weights = !spec.weights.version.empty()};
 }
 
 Result<std::string> find_engine_program(const engine::ForeignConfig& config) {

@@ -20,6 +20,7 @@ struct ForeignWorkerOptions {
   Duration drain_timeout = std::chrono::seconds(30);
   Duration start_timeout = std::chrono::minutes(5);
   std::string fingerprint;  // WorkerEntry::fingerprint.
+  std::string weights_dir;  // In a rollout job: where new weights are found.
   std::string guard_program = "/proc/self/exe";
 };
 

@@ -105,5 +105,30 @@ r.yaml:5:15: adapter_name: {base} means nothing here; known are {adapter}, {mode
 )");
 }
 
+TEST(EngineRecipe, SaysHowAnEngineTakesOtherWeights) {
+  const auto recipe = parse_engine_recipe("r.yaml", R"(command: [e]
+ready: /ready
+weights: {flush: /flush, load: '/load {"path":"{weights_path}"}'}
+)");
+  ASSERT_TRUE(recipe.has_value()) << recipe.error().message;
+  EXPECT_TRUE(recipe->weights.can_change());
+  EXPECT_FALSE(parse_engine_recipe("r.yaml", "command: [e]\nready: /r\n")->weights.can_change());
+  EXPECT_EQ(
+      errors_of(R"(command: [e]
+ready: /ready
+weights: {load: "load {path}"}
+)"),
+      R"(r.yaml:3:1: weights.flush: is missing: prompts of the old weights would be used with the new ones
+    weights: {load: "load {path}"}
+    ^
+r.yaml:3:17: weights.load: must be the path of a POST, and behind a space its JSON body
+    weights: {load: "load {path}"}
+                    ^
+r.yaml:3:17: weights.load: {path} means nothing here; known are {weights_path}, {weights_version}
+    weights: {load: "load {path}"}
+                    ^
+)");
+}
+
 }  // namespace
 }  // namespace pdjob::engine

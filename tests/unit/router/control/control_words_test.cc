@@ -112,7 +112,7 @@ TEST(ControlWords, WrongCallsAreRefusedWithTheReason) {
   EXPECT_EQ(refusal_of("POST", "/pause_generation", R"({"mode":"maybe"})"),
             "400 mode must be abort, wait, retract, keep or in_place, got maybe");
   EXPECT_EQ(refusal_of("POST", "/update_weights_from_disk", "{}"),
-            "400 model_path must name a .gguf file below rollout.weights_dir");
+            "400 model_path must name a .gguf file or a folder below rollout.weights_dir");
   EXPECT_EQ(refusal_of("POST", "/update_weights", R"({"update_info":{"names":[]}})"),
             "400 pdjob takes weights from disk only: name a file as weight_dir");
   EXPECT_EQ(refusal_of("POST", "/start_weight_update", "{}").substr(0, 4), "400 ");
