@@ -51,6 +51,7 @@ void read(ConfigReader& in, Scenario& to) {
     share(job, "agents", to.agents, "Jobs whose nodes have agents.");
     share(job, "lasts", to.lasts, "Jobs whose processes outlive their launcher.");
     share(job, "scales", to.scales, "Jobs whose groups change their size by themselves.");
+    share(job, "spares", to.spares, "Jobs whose groups have a spare each.");
     share(job, "stragglers", to.stragglers, "Jobs whose slow workers are replaced.");
     share(job, "slow_steps", to.slow_steps, "Jobs whose engines take 20 ms for a step.");
   });

@@ -55,6 +55,7 @@ struct Scenario {
   double agents = 0;      // Nodes have agents.
   double lasts = 0;       // The same, also that of the routers: processes outlive their launcher.
   double scales = 0;      // Groups change their size by themselves.
+  double spares = 0;      // Each group has a spare.
   double stragglers = 0;  // Slow workers are replaced.
   double slow_steps = 0;  // Engines take 20 ms for a step, as a large model's do.
 

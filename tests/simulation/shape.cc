@@ -156,7 +156,7 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   }
   // Of one cluster, which has every second node. Dice of its own leave all else as it was.
   const bool wide = Random(seed + 1).chance(0.25);
-  shape.spares = !shape.by_hand && Random(seed + 2).chance(0.25) ? 1 : 0;
+  shape.spares = Random(seed + 2).chance(scenario.spares) ? 1 : 0;
   shape.decode_parts = wide && shape.nodes > 2 && !shape.stragglers.on() ? 2 : 1;
   return shape;
 }
