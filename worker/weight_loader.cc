@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/os/real_clock.h"
 #include "engine/model_facts.h"
+#include "worker/foreign/weights_dir.h"
 
 namespace pdjob::worker {
 namespace {
@@ -20,11 +21,6 @@ constexpr size_t kEntriesMax = 4096;  // Of a folder.
 constexpr const char* kEnding = ".gguf";
 
 Error refuse(std::string why) { return {ErrorCode::kInvalidArgument, std::move(why)}; }
-
-bool is_below(const fs::path& folder, const fs::path& path) {
-  const std::string begin = folder.string() + "/";
-  return path.string().starts_with(begin);
-}
 
 // libllama opens the other parts by itself, and no digest covers them: "NAME-00001-of-00003.gguf".
 bool is_a_part(const fs::path& file) {
@@ -73,28 +69,11 @@ Result<fs::path> only_file_in(const fs::path& folder) {
 }  // namespace
 
 Result<std::string> find_weights(const std::string& weights_dir, const std::string& path) {
-  if (weights_dir.empty()) {
-    return refuse("the job has no rollout.weights_dir");
-  }
   std::error_code failed;
-  const fs::path root = fs::canonical(weights_dir, failed);
-  if (failed) {
-    return refuse("rollout.weights_dir " + weights_dir + ": " + failed.message());
-  }
-  const auto inside = [&](const fs::path& asked) -> Result<fs::path> {
-    fs::path found = fs::canonical(asked, failed);
-    if (failed) {
-      return refuse(path + ": " + failed.message());
-    }
-    if (!is_below(root, found)) {
-      return refuse(path + " is not below rollout.weights_dir, " + weights_dir);
-    }
-    return found;
-  };
-  PDJOB_TRY(fs::path found, inside(root / path));
+  PDJOB_TRY(fs::path found, find_below(weights_dir, path, path));
   if (fs::is_directory(found, failed)) {
     PDJOB_TRY(const fs::path file, only_file_in(found));
-    PDJOB_TRY(found, inside(file));
+    PDJOB_TRY(found, find_below(weights_dir, file, path));
   }
   if (found.extension() != kEnding || !fs::is_regular_file(found, failed)) {
     return refuse(path + " is not a .gguf file");

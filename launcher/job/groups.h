@@ -51,8 +51,8 @@ struct GroupStep {
 // In the order in which to take them. Empty: each group is as it should be, or will be, or waits.
 std::vector<GroupStep> next_steps(const std::vector<JobGroup>& groups, const Job& job, Instant now);
 // A group's worker begins as a spare if the group has some. It serves while fewer than `wanted`
-// others do, and is a spare again once it is silent or has ended: nobody who serves is ever told
-// to stop because another one is back.
+// others do. It is a spare again once it is silent or has ended. No worker stops serving because
+// another one is back.
 struct SpareChange {
   std::string process;
   bool spare = false;

@@ -11,7 +11,7 @@ from conftest import BIN, eventually, running_job
 from test_foreign_engines import foreign_job
 from test_foreign_streams import FAST, GOES_ON, SLOW, killer, settled, stream
 
-# Whoever ends does not come back within the test: only a spare can serve.
+# A worker that ends does not come back within the test. Only a spare can serve.
 NEVER = "restart: {backoff_min: 10min, backoff_max: 10min}"
 
 

@@ -12,6 +12,7 @@
 #include "common/limits.h"
 #include "engine/model_facts.h"
 #include "openai/json/json_edit.h"
+#include "worker/foreign/weights_dir.h"
 
 namespace pdjob::worker {
 namespace {
@@ -73,21 +74,8 @@ Result<std::string> stamp_of_files(const std::vector<fs::path>& files) {
 }  // namespace
 
 Result<std::string> find_checkpoint(const std::string& weights_dir, const std::string& path) {
-  if (weights_dir.empty()) {
-    return refused("the job has no rollout.weights_dir");
-  }
+  PDJOB_TRY(const fs::path found, find_below(weights_dir, path, path));
   std::error_code failed;
-  const fs::path root = fs::canonical(weights_dir, failed);
-  if (failed) {
-    return refused("rollout.weights_dir " + weights_dir + ": " + failed.message());
-  }
-  const fs::path found = fs::canonical(root / path, failed);
-  if (failed) {
-    return refused(path + ": " + failed.message());
-  }
-  if (!found.string().starts_with(root.string() + "/")) {
-    return refused(path + " is not below rollout.weights_dir, " + weights_dir);
-  }
   if (!fs::is_directory(found, failed)) {
     return refused(path + " is no folder: this engine takes a folder of safetensors");
   }

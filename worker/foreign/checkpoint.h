@@ -25,8 +25,8 @@ Result<Checkpoint> read_checkpoint(const std::string& folder);
 // Checkpoint::stamp, without reading them.
 Result<std::string> stamp_of_checkpoint(const std::string& folder);
 
-// kInvalidArgument: they are of different models, by their config.json. What one of them does not
-// tell is not compared.
+// kInvalidArgument: they are of different models, by their config.json. Only what both tell
+// is compared.
 Status same_shape(const std::string& now, const std::string& next);
 
 }  // namespace pdjob::worker
