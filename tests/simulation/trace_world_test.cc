@@ -1,5 +1,5 @@
 // Tests of recorded loads on virtual time: the time of steps, the reading of a trace, and its play.
-#include "tests/simulation/trace_world.h"
+#include "launcher/simulator/trace_world.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -9,7 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "common/log.h"
-#include "tests/simulation/sim_engine.h"
+#include "launcher/simulator/sim_engine.h"
+#include "tests/simulation/invariants.h"
 
 namespace pdjob::simulation {
 namespace {
@@ -36,12 +37,7 @@ TEST(StepTime, CountsTokensAndTheRowsThatTheyRead) {
 TEST(StepTime, IsTheTimeOfASimulatedEngine) {
   SimEngine engine({.size = {.sequences = 2, .rows_per_sequence = 64, .batch_tokens = 32},
                     .model = "m",
-                    .step_time = kStep,
-                    .reads_rows = false},
-                   {.step_fails = [] { return false; },
-                    .reserve_fails = [] { return false; },
-                    .crash = [] {},
-                    .now = [] { return Instant(); }});
+                    .step_time = kStep});
   const std::vector<Token> prompt(10, 'a');
   const std::vector<Token> one(1, 'b');
   const auto step = [&](std::vector<engine::StepItem> items) {
@@ -122,13 +118,50 @@ TraceRun run_of(uint32_t prefill, uint32_t decode, uint32_t both) {
 TEST(TraceWorld, IsDecidedByItsSeedAlone) {
   const TraceResult first = play(run_of(2, 1, 0));
   const TraceResult again = play(run_of(2, 1, 0));
-  EXPECT_EQ(first.violation, "");
   EXPECT_GT(first.rows_reused, 0U);
   ASSERT_EQ(first.outcomes.size(), again.outcomes.size());
   for (size_t i = 0; i < first.outcomes.size(); ++i) {
     EXPECT_TRUE(first.outcomes[i].served) << i;
     EXPECT_EQ(first.outcomes[i].ttft, again.outcomes[i].ttft) << i;
     EXPECT_EQ(first.outcomes[i].itl, again.outcomes[i].itl) << i;
+  }
+}
+
+// Checks each step of a core.
+class CheckedCore final : public worker::WorkerCore {
+ public:
+  CheckedCore(Invariants& invariants, const std::string& name, const worker::EngineSize& size,
+              std::unique_ptr<WorkerCore> core)
+      : watch_(invariants, name, {.engine = size, .requests_queued = 256}),
+        core_(std::move(core)) {}
+  void step(const worker::Event& event, Instant now,
+            std::vector<worker::Effect>& effects) override {
+    watch_.before(event);
+    core_->step(event, now, effects);
+    for (const worker::Effect& effect : effects) {
+      watch_.after(effect);
+    }
+    watch_.check(core_->load());
+  }
+  Instant next_wakeup() const override { return core_->next_wakeup(); }
+  worker::CoreLoad load() const override { return core_->load(); }
+
+ private:
+  CoreWatch watch_;
+  const std::unique_ptr<WorkerCore> core_;
+};
+
+TEST(TraceWorld, KeepsTheInvariantsOfWorkers) {
+  for (const bool both : {false, true}) {
+    Invariants invariants;
+    TraceRun run = both ? run_of(0, 0, 3) : run_of(2, 1, 0);
+    run.around = [&](const std::string& name, worker::CoreFactory make) {
+      return [&invariants, name, make = std::move(make)](const worker::EngineSize& size) {
+        return std::make_unique<CheckedCore>(invariants, name, size, make(size));
+      };
+    };
+    EXPECT_EQ(play(run).outcomes.size(), 40U);
+    EXPECT_EQ(invariants.violation(), "");
   }
 }
 

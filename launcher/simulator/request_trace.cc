@@ -1,4 +1,4 @@
-#include "tests/simulation/request_trace.h"
+#include "launcher/simulator/request_trace.h"
 
 #include <algorithm>
 #include <fstream>

@@ -3,17 +3,20 @@
 // says (step_time.h). One seed decides a run.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "decode/decode_config.h"
+#include "launcher/simulator/request_trace.h"
+#include "launcher/simulator/sim_sockets.h"
+#include "launcher/simulator/step_time.h"
+#include "launcher/simulator/trace_clients.h"
 #include "prefill/prefill_config.h"
 #include "router/config/router_config.h"
-#include "tests/simulation/request_trace.h"
-#include "tests/simulation/sim_sockets.h"
-#include "tests/simulation/step_time.h"
-#include "tests/simulation/trace_clients.h"
 #include "worker/core/worker_core.h"
 
 namespace pdjob::simulation {
@@ -22,13 +25,16 @@ namespace pdjob::simulation {
 inline constexpr uint32_t kSimKvRowBytes = 512;
 
 struct TraceJob {
-  uint32_t prefill = 0, decode = 0, both = 0;  // Workers.
-  worker::EngineSize engine;                   // Of each worker.
+  uint32_t prefill = 0, decode = 0, both = 0;       // Workers.
+  worker::EngineSize engine;                        // Of each worker.
+  std::optional<worker::EngineSize> prefill_engine;  // Of prefill workers, where it differs.
   prefill::PrefillConfig prefill_config;
   decode::DecodeConfig decode_config;  // Also of workers with both roles.
   router::RouterConfig router;
   StepTime step_time;
-  Duration kv_row_time{};  // For the KV of a token to pass between two workers.
+  Duration kv_row_time{};       // For the KV of a token to pass between two workers.
+  Duration kv_transfer_time{};  // Added to each transfer.
+  Duration request_time{};      // Added to each request, before it reaches the router.
 };
 
 struct TraceRun {
@@ -37,12 +43,37 @@ struct TraceRun {
   TraceScale scale;
   Duration patience = std::chrono::hours(1);  // The run ends so long after the last arrival.
   uint64_t seed = 1;
+  Duration sample_every{};  // How often TraceResult::samples grows; 0: never.
+  // Makes the core of a worker, of the factory that it would have. Tests watch cores so.
+  std::function<worker::CoreFactory(const std::string& worker, worker::CoreFactory make)> around;
+};
+
+// What one worker did.
+struct TraceWorker {
+  net::Role role = net::Role::kBoth;
+  Duration busy{};  // In its engine's steps.
+  uint64_t kv_bytes_sent = 0;
+  uint64_t kv_transfers = 0;  // That it sent.
+  uint64_t rows_reused = 0;
+};
+
+// The job at one time, by role: [0] prefill, [1] decode, [2] both.
+struct TraceSample {
+  struct OfRole {
+    double busy = 0;  // The share of the time since the last sample, mean of the workers.
+    uint32_t running = 0, queued = 0;
+    uint64_t kv_rows_used = 0;
+  };
+  Duration at{};
+  std::array<OfRole, 3> roles;
 };
 
 struct TraceResult {
-  std::string violation;  // Empty if all invariants held.
   std::vector<TraceOutcome> outcomes;
+  std::vector<TraceWorker> workers;
+  std::vector<TraceSample> samples;
   Duration arrivals{};  // Time of all arrivals.
+  Duration lasted{};    // Until the last request ended, or patience did.
   uint64_t rows_reused = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "tests/simulation/trace_world.h"
+#include "launcher/simulator/trace_world.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,10 +7,9 @@
 #include "decode/decode_worker.h"
 #include "kvtransfer/link/link_keys.h"
 #include "kvtransfer/open_transport.h"
+#include "launcher/simulator/sim_router.h"
+#include "launcher/simulator/sim_worker.h"
 #include "prefill/prefill_worker.h"
-#include "tests/simulation/sim_control.h"
-#include "tests/simulation/sim_router.h"
-#include "tests/simulation/sim_worker.h"
 
 namespace pdjob::simulation {
 namespace {
@@ -33,18 +32,12 @@ class TraceWorld {
   explicit TraceWorld(const TraceRun& run)
       : run_(run),
         random_(mix(run.seed)),
-        http_(loop_, random_.next(), kWire),
-        kv_(loop_, random_.next(), kv_wire(run.job.kv_row_time)),
-        control_(loop_, cuts_, random_.next()),
-        scene_{.loop = loop_,
-               .http = http_,
-               .kv = kv_,
-               .control = control_,
-               .invariants = invariants_,
-               .trace = [](const std::string& /*who*/, const std::string& /*what*/) {}},
+        http_(loop_, kWire, Random(random_.next())),
+        kv_(loop_, kv_wire(run.job.kv_row_time), Random(random_.next())),
+        scene_{.loop = loop_, .http = http_, .kv = kv_, .join = {}},
         link_authority_("simulated"),
         client_("client",
-                {.loop = loop_, .seed = random_.next(), .streams = &http_, .host = "10.0.0.8"}),
+                {.loop = loop_, .seed = client_seed(), .streams = &http_, .host = "10.0.0.8"}),
         clients_(client_, run.trace.size()) {}
 
   TraceResult play();
@@ -53,18 +46,24 @@ class TraceWorld {
   void add_workers(net::Role role, uint32_t count);
   void add_router();
   void send_next();
+  void sample();
+  // One draw is left out, so that recorded figures keep their seeds.
+  uint64_t client_seed() {
+    random_.next();
+    return random_.next();
+  }
 
   const TraceRun& run_;
   SimLoop loop_;
   Random random_;
-  Invariants invariants_;
-  SimCuts cuts_;
   SimSockets http_;
   SimSockets kv_;
-  SimControl control_;
   const SimScene scene_;
   const kvtransfer::LinkAuthority link_authority_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
+  std::vector<net::Role> roles_;           // Of these.
+  std::vector<Duration> busy_at_sample_;   // The same.
+  std::vector<TraceSample> samples_;
   std::vector<router::StaticWorker> addresses_;
   std::unique_ptr<SimRouter> router_;
   SimProcess client_;
@@ -86,26 +85,24 @@ void TraceWorld::add_workers(net::Role role, uint32_t count) {
     spec.port = static_cast<uint16_t>(9000 + number);
     spec.link_keys = encode(link_authority_.issue(spec.engine_id));
     addresses_.push_back({.role = role, .address = {spec.host, spec.port}});
+    const bool prefills = role == net::Role::kPrefill;
+    worker::CoreFactory make_core =
+        prefills ? prefill::core_factory(job.prefill_config) : decode::core_factory(job.decode_config);
+    if (run_.around) {
+      make_core = run_.around(spec.engine_id, std::move(make_core));
+    }
+    roles_.push_back(role);
     workers_.push_back(std::make_unique<SimWorker>(
         scene_,
-        SimWorkerOptions{
-            .spec = spec,
-            .engine = job.engine,
-            .step_time = job.step_time,
-            .reads_rows = false,
-            .requests_queued = role == net::Role::kPrefill ? job.prefill_config.requests_queued
-                                                           : job.decode_config.requests_queued,
-            .queue_timeout = std::chrono::hours(1000),
-            .shared_kv = false,
-            .make_core = role == net::Role::kPrefill ? prefill::core_factory(job.prefill_config)
-                                                     : decode::core_factory(job.decode_config),
-            .sabotage = {},
-            .kv = {.transport = kvtransfer::TransportKind::kTcp},
-            .open_transport = kvtransfer::open_transport,
-            .faults = {.step_fails = [] { return false; },
-                       .reserve_fails = [] { return false; },
-                       .crash = [] {},
-                       .now = [this] { return loop_.now(); }}},
+        SimWorkerOptions{.spec = spec,
+                         .queue_timeout = std::chrono::hours(1000),
+                         .make_core = std::move(make_core),
+                         .kv = {.transport = kvtransfer::TransportKind::kTcp},
+                         .open_transport = kvtransfer::open_transport},
+        std::make_unique<SimEngine>(SimEngine::Options{
+            .size = prefills ? job.prefill_engine.value_or(job.engine) : job.engine,
+            .model = spec.model,
+            .step_time = job.step_time}),
         random_.next(), [] {}));
   }
 }
@@ -134,6 +131,29 @@ void TraceWorld::send_next() {
   });
 }
 
+void TraceWorld::sample() {
+  constexpr std::array kRoles{net::Role::kPrefill, net::Role::kDecode, net::Role::kBoth};
+  TraceSample now{.at = loop_.now() - begins_};
+  std::array<uint32_t, kRoles.size()> counts{};
+  busy_at_sample_.resize(workers_.size());
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const auto role = static_cast<size_t>(std::ranges::find(kRoles, roles_[i]) - kRoles.begin());
+    TraceSample::OfRole& sum = now.roles[role];
+    const net::WorkerLoad load = workers_[i]->load();
+    const Duration busy = workers_[i]->busy();
+    sum.busy += seconds(busy - std::exchange(busy_at_sample_[i], busy)) / seconds(run_.sample_every);
+    sum.running += load.requests_running;
+    sum.queued += load.requests_queued;
+    sum.kv_rows_used += load.kv_rows_used;
+    ++counts[role];
+  }
+  for (size_t role = 0; role < kRoles.size(); ++role) {
+    now.roles[role].busy /= std::max(counts[role], 1U);
+  }
+  samples_.push_back(now);
+  loop_.after(run_.sample_every, [this] { sample(); });
+}
+
 TraceResult TraceWorld::play() {
   add_workers(net::Role::kPrefill, run_.job.prefill);
   add_workers(net::Role::kDecode, run_.job.decode);
@@ -141,15 +161,26 @@ TraceResult TraceWorld::play() {
   add_router();
   begins_ = loop_.now() + kRouterReadyWithin;
   send_next();
+  if (run_.sample_every > Duration::zero()) {
+    loop_.at(begins_ + run_.sample_every, [this] { sample(); });
+  }
   const Duration arrivals =
       run_.trace.empty() ? Duration::zero() : scaled(run_.trace.back(), run_.scale).at;
   const Instant until = begins_ + arrivals + run_.patience;
-  while (!invariants_.broken() && !clients_.all_ended() && loop_.run_next(until)) {
+  while (!clients_.all_ended() && loop_.run_next(until)) {
   }
-  TraceResult result{
-      .violation = invariants_.violation(), .outcomes = clients_.outcomes(), .arrivals = arrivals};
-  for (const auto& worker : workers_) {
-    result.rows_reused += worker->rows_reused();
+  TraceResult result{.outcomes = clients_.outcomes(),
+                     .samples = std::move(samples_),
+                     .arrivals = arrivals,
+                     .lasted = loop_.now() - begins_};
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const kvtransfer::EndpointStats kv = workers_[i]->kv_stats();
+    result.workers.push_back({.role = roles_[i],
+                              .busy = workers_[i]->busy(),
+                              .kv_bytes_sent = kv.bytes_sent,
+                              .kv_transfers = kv.transfers_sent,
+                              .rows_reused = workers_[i]->rows_reused()});
+    result.rows_reused += workers_[i]->rows_reused();
   }
   return result;
 }

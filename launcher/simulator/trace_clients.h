@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/simulator/request_trace.h"
+#include "launcher/simulator/sim_process.h"
 #include "net/http/http_client.h"
-#include "tests/simulation/request_trace.h"
-#include "tests/simulation/sim_process.h"
 
 namespace pdjob::simulation {
 

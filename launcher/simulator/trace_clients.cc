@@ -1,4 +1,4 @@
-#include "tests/simulation/trace_clients.h"
+#include "launcher/simulator/trace_clients.h"
 
 #include <algorithm>
 #include <utility>
