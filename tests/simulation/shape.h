@@ -8,7 +8,7 @@
 #include "launcher/plan/scaling_config.h"
 #include "router/config/router_config.h"
 #include "tests/simulation/scenario.h"
-#include "tests/simulation/step_time.h"
+#include "launcher/simulator/step_time.h"
 #include "tests/simulation/workload.h"
 #include "worker/core/worker_core.h"
 

@@ -40,7 +40,7 @@ Status SimEngine::step(std::span<const engine::StepItem> items) {
     time_ += std::chrono::hours(1);
     return Error{ErrorCode::kInternal, "the step never ends"};
   }
-  time_ += slowness_ * step_time_.fixed;
+  time_ += slowness_ * step_time_.begin();
   for (const engine::StepItem& item : items) {
     time_ += slowness_ * step_time_.of(inner_->length(item.sequence),
                                        static_cast<uint32_t>(item.tokens.size()));

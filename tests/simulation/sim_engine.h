@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "tests/simulation/step_time.h"
+#include "launcher/simulator/step_time.h"
 #include "tests/simulation/workload.h"
 #include "worker/core/worker_core.h"
 

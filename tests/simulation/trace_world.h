@@ -12,7 +12,7 @@
 #include "router/config/router_config.h"
 #include "tests/simulation/request_trace.h"
 #include "tests/simulation/sim_sockets.h"
-#include "tests/simulation/step_time.h"
+#include "launcher/simulator/step_time.h"
 #include "tests/simulation/trace_clients.h"
 #include "worker/core/worker_core.h"
 
