@@ -17,7 +17,7 @@ SimEngine::SimEngine(const Options& options)
 }
 
 Duration SimEngine::time_of(std::span<const engine::StepItem> items) const {
-  Duration time = step_time_.fixed;
+  Duration time = step_time_.begin();
   for (const engine::StepItem& item : items) {
     time += step_time_.of(inner_->length(item.sequence), static_cast<uint32_t>(item.tokens.size()));
   }

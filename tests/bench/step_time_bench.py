@@ -1,4 +1,4 @@
-"""Fits the simulation's model of a step's time (tests/simulation/step_time.h) to the real engine, and says how far it is off, also for
+"""Fits the simulation's model of a step's time (launcher/simulator/step_time.h) to the real engine, and says how far it is off, also for
 steps with prompts and decoding sequences together, to which it is not fitted.
 
     ./dev bench step_time [--steps FILE]    FILE: what an earlier run of step_time_bench printed

@@ -108,7 +108,9 @@ ROOMS = {
     "launcher": "view placement plan specs job report scaling rollout clusters agents run ray dashboard metrics",
     "launcher/look": "view plan specs clusters .",
     "launcher/doctor": "clusters",
-    "launcher/cli": "plan convert specs report clusters agents run metrics look doctor .",
+    "launcher/simulator": "",
+    "launcher/capacity": "view simulator",
+    "launcher/cli": "view plan convert specs report clusters agents run metrics look doctor capacity .",
 }
 
 # Library -> (its headers, the only files that may include them).
