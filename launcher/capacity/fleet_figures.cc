@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "launcher/capacity/load_words.h"
+#include "launcher/simulator/load_words.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -105,13 +105,13 @@ std::string percent(double share) {
   return text;
 }
 
-std::string rate_text(const FleetFigures& figures) {
+}  // namespace
+
+std::string verdict_of(const FleetFigures& figures) {
   char text[64];
   std::snprintf(text, sizeof text, "%.3g requests/s within the SLO with ", figures.goodput);
   return text + figures.name;
 }
-
-}  // namespace
 
 double percentile(const std::vector<double>& sorted, double share) {
   if (sorted.empty()) {
@@ -142,7 +142,7 @@ Result<simulation::Slo> parse_slo(const std::string& option, const std::string& 
                    option + ": expected ttft=TIME,itl=TIME, such as ttft=1s,itl=50ms, got \"" +
                        text.substr(0, 80) + '"'};
     }
-    PDJOB_TRY(*target, parse_time(option, part.substr(part.find('=') + 1)));
+    PDJOB_TRY(*target, simulation::parse_time(option, part.substr(part.find('=') + 1)));
   }
   if (slo.ttft == Duration::zero() || slo.itl == Duration::zero()) {
     return Error{ErrorCode::kInvalidArgument, option + ": both ttft and itl are needed"};
@@ -218,7 +218,7 @@ std::string verdict(const FleetFigures& job, const FleetFigures& both) {
     return "Neither " + job.name + " nor " + both.name +
            " serves one request within the SLO: more workers, a faster model, or a lower rate";
   }
-  const std::string figures = ": " + rate_text(job) + ", " + rate_text(both);
+  const std::string figures = ": " + verdict_of(job) + ", " + verdict_of(both);
   if (both.good == 0) {
     return "Disaggregation gains all" + figures;
   }

@@ -74,7 +74,9 @@ FleetFigures figures_of(const simulation::TraceRun& run, const simulation::Trace
 // The better of two by goodput; then by the p90 of TTFT.
 bool better(const FleetFigures& one, const FleetFigures& other);
 
-// "disaggregation gains 12 %: ..." `job`: the file's; `both`: as many workers of both roles.
+// "15 requests/s within the SLO with 2 prefill + 1 decode"
+std::string verdict_of(const FleetFigures& figures);
+// "Disaggregation gains 12 %: ..." `job`: the file's; `both`: as many workers of both roles.
 std::string verdict(const FleetFigures& job, const FleetFigures& both);
 
 }  // namespace pdjob::launcher

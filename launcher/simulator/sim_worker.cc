@@ -243,11 +243,20 @@ void SimWorker::rows_ready(TransferId id, uint32_t ready) {
 }
 
 void SimWorker::commit(TransferId id, uint32_t rows, std::vector<std::byte> tail) {
-  to_kv([=, this] { endpoint_.sender().commit(id, rows, tail, kv_thread_->now()); });
+  end_of_offer([=, this] { endpoint_.sender().commit(id, rows, tail, kv_thread_->now()); });
 }
 
 void SimWorker::withdraw(TransferId id, Error reason) {
-  to_kv([=, this] { endpoint_.sender().withdraw(id, reason); });
+  end_of_offer([=, this] { endpoint_.sender().withdraw(id, reason); });
+}
+
+// Other transfers do not wait for it.
+void SimWorker::end_of_offer(std::function<void()> call) {
+  if (options_.commit_delay == Duration::zero()) {
+    to_kv(std::move(call));
+  } else {
+    kv_thread_->call_at(engine_now() + options_.commit_delay, std::move(call));
+  }
 }
 
 void SimWorker::await(TransferId id, kvtransfer::EndpointAddress peer, Instant until) {

@@ -29,6 +29,7 @@ struct SimWorkerOptions {
   Duration queue_timeout = std::chrono::seconds(4);
   bool two_hop = false;  // It does not tell its KV address in advance.
   worker::CoreFactory make_core;
+  Duration commit_delay{};  // How much later a prefill worker's last word on a transfer comes.
   kvtransfer::KvTransferConfig kv;
   kvtransfer::TransportOpener open_transport;
 };
@@ -103,6 +104,8 @@ class SimWorker : public SimMember,
              uint32_t rows, Instant deadline) override;
   void cancel(TransferId id) override;
   void to_kv(std::function<void()> call) { kv_thread_->post_at(engine_now(), std::move(call)); }
+  // The end of an offer.
+  void end_of_offer(std::function<void()> call);
 
   Result<std::unique_ptr<kvtransfer::LinkSocket>> connect(
       const kvtransfer::EndpointAddress& peer,

@@ -21,9 +21,9 @@ constexpr SimSockets::Wire kWire{.latency_max = std::chrono::microseconds(100),
 // The router knows its workers by then.
 constexpr Duration kRouterReadyWithin = std::chrono::seconds(3);
 
-SimSockets::Wire kv_wire(Duration row_time) {
+SimSockets::Wire kv_wire(StepTime::Time row_time) {
   SimSockets::Wire wire = kWire;
-  wire.per_byte = row_time / kSimKvRowBytes;
+  wire.per_byte = std::chrono::duration_cast<Duration>(row_time / kSimKvRowBytes);
   return wire;
 }
 
@@ -95,8 +95,9 @@ void TraceWorld::add_workers(net::Role role, uint32_t count) {
     workers_.push_back(std::make_unique<SimWorker>(
         scene_,
         SimWorkerOptions{.spec = spec,
-                         .queue_timeout = std::chrono::hours(1000),
+                         .queue_timeout = job.worker_queue_timeout,
                          .make_core = std::move(make_core),
+                         .commit_delay = job.kv_transfer_time,
                          .kv = {.transport = kvtransfer::TransportKind::kTcp},
                          .open_transport = kvtransfer::open_transport},
         std::make_unique<SimEngine>(SimEngine::Options{
@@ -125,8 +126,8 @@ void TraceWorld::send_next() {
     return;
   }
   const TraceRequest next = scaled(run_.trace[sent_], run_.scale);
-  loop_.at(begins_ + next.at, [this, next] {
-    clients_.send(sent_++, next, run_.scale, kDoor);
+  loop_.at(begins_ + next.at + run_.job.request_time, [this, next] {
+    clients_.send(sent_++, next, run_.scale, kDoor, begins_ + next.at);
     send_next();
   });
 }

@@ -32,9 +32,10 @@ struct TraceJob {
   decode::DecodeConfig decode_config;  // Also of workers with both roles.
   router::RouterConfig router;
   StepTime step_time;
-  Duration kv_row_time{};       // For the KV of a token to pass between two workers.
-  Duration kv_transfer_time{};  // Added to each transfer.
-  Duration request_time{};      // Added to each request, before it reaches the router.
+  StepTime::Time kv_row_time{};  // For the KV of a token to pass between two workers.
+  Duration kv_transfer_time{};   // Added to each transfer.
+  Duration request_time{};       // Added to each request, before it reaches the router.
+  Duration worker_queue_timeout = std::chrono::hours(1000);  // OpenaiApiOptions::queue_timeout.
 };
 
 struct TraceRun {

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "launcher/simulator/load_file.h"
 #include "launcher/simulator/trace_world.h"
 
 namespace pdjob::simulation {
@@ -270,11 +271,11 @@ class Comparison {
 };
 
 RequestTrace trace_of(const Arguments& all) {
-  auto read = read_trace(all.file);
+  auto read = read_load_file(all.file, {});
   if (!read) {
     fail(read.error().message);
   }
-  RequestTrace trace = std::move(*read);
+  RequestTrace trace = std::move(read->requests);
   spread_arrivals(trace, std::chrono::seconds(3), all.seed);
   trace.erase(trace.begin(),
               trace.begin() + static_cast<ptrdiff_t>(std::min(all.skip, trace.size())));

@@ -2,13 +2,12 @@
 #include "launcher/simulator/trace_world.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "common/log.h"
+#include "launcher/simulator/load_file.h"
 #include "launcher/simulator/sim_engine.h"
 #include "tests/simulation/invariants.h"
 
@@ -52,14 +51,16 @@ TEST(StepTime, IsTheTimeOfASimulatedEngine) {
 }
 
 RequestTrace small_trace() {
-  auto read = read_trace(std::string(PDJOB_TRACES) + "/small.jsonl");
+  auto read = read_load_file(std::string(PDJOB_TRACES) + "/small.jsonl", {});
   EXPECT_TRUE(read) << read.error().message;
-  return *read;
+  EXPECT_EQ(read->format, "Mooncake");
+  return read->requests;
 }
 
 TEST(RequestTrace, IsReadAndSpreadWithinItsSteps) {
   RequestTrace trace = small_trace();
   ASSERT_EQ(trace.size(), 40U);
+  EXPECT_EQ(arrival_step(trace), seconds(3));
   EXPECT_EQ(trace[5].at, seconds(3));
   const RequestTrace before = trace;
   spread_arrivals(trace, seconds(3), 1);
@@ -86,22 +87,6 @@ TEST(RequestTrace, GivesEqualBlocksEqualTokens) {
   // The shared block has 512 / 16 tokens; the next tokens may be equal by chance.
   EXPECT_GE(differ.first - a.begin(), 32);
   EXPECT_LT(differ.first - a.begin(), 40);
-}
-
-TEST(RequestTrace, RefusesWhatIsNoTrace) {
-  const std::string path = testing::TempDir() + "/no_trace.jsonl";
-  const auto error_of = [&](const char* text) {
-    std::ofstream(path) << text;
-    const auto read = read_trace(path);
-    std::remove(path.c_str());
-    return read.has_value() ? "" : read.error().message;
-  };
-  EXPECT_NE(error_of("{}\n").find(":1: "), std::string::npos);
-  EXPECT_NE(
-      error_of(R"({"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [1]})")
-          .find("one id for each 512"),
-      std::string::npos);
-  EXPECT_NE(read_trace("/no/such/file").error().message.find("cannot read"), std::string::npos);
 }
 
 TraceRun run_of(uint32_t prefill, uint32_t decode, uint32_t both) {

@@ -16,10 +16,10 @@
 #include "common/result.h"
 #include "launcher/simulator/request_trace.h"
 
-namespace pdjob::launcher {
+namespace pdjob::simulation {
 
 struct LoadFile {
-  simulation::RequestTrace requests;  // By time, the first at 0.
+  RequestTrace requests;  // By time, the first at 0.
   std::string format;                 // "Mooncake", "Azure", "BurstGPT"
   uint64_t left_out = 0;              // Rows without an answer.
 };
@@ -34,4 +34,4 @@ struct LoadPart {
 // load_words.h allows. The message names the line. Waits for the disk.
 Result<LoadFile> read_load_file(const std::string& path, const LoadPart& part);
 
-}  // namespace pdjob::launcher
+}  // namespace pdjob::simulation

@@ -18,7 +18,7 @@
 #include "common/time.h"
 #include "launcher/simulator/request_trace.h"
 
-namespace pdjob::launcher {
+namespace pdjob::simulation {
 
 // The bounds of a load, whether it is said or read.
 inline constexpr size_t kLoadRequestsMax = 1'000'000;
@@ -64,6 +64,6 @@ Result<Duration> parse_time(const std::string& option, const std::string& text);
 
 // kInvalidArgument: no request comes, or more than one of the bounds above allows. Equal seeds give
 // equal loads. No two prompts begin alike.
-Result<simulation::RequestTrace> make_load(const LoadWords& words, uint64_t seed);
+Result<RequestTrace> make_load(const LoadWords& words, uint64_t seed);
 
-}  // namespace pdjob::launcher
+}  // namespace pdjob::simulation

@@ -1,4 +1,4 @@
-#include "launcher/capacity/load_file.h"
+#include "launcher/simulator/load_file.h"
 
 #include <algorithm>
 #include <charconv>
@@ -12,13 +12,12 @@
 #include <vector>
 
 #include "common/random.h"
-#include "launcher/capacity/load_words.h"
+#include "launcher/simulator/load_words.h"
 #include "openai/json/json_edit.h"
 
-namespace pdjob::launcher {
+namespace pdjob::simulation {
 namespace {
 
-using simulation::TraceRequest;
 
 constexpr size_t kLineBytesMax = size_t{1} << 20;
 constexpr uint64_t kRowsMax = 50'000'000;  // Also of those that are skipped.
@@ -171,7 +170,7 @@ class Mooncake final : public Format {
       return std::string(prompt.value_or(0) == 0 ? "input_length" : "output_length") +
              " must be a number of tokens" + wanted;
     }
-    constexpr uint32_t kBlock = simulation::kTraceBlockTokens;
+    constexpr uint32_t kBlock = kTraceBlockTokens;
     if (!ids || ids->size() != (*prompt + kBlock - 1) / kBlock) {
       return "hash_ids must have one id for each 512 tokens of input_length";
     }
@@ -333,4 +332,4 @@ Result<LoadFile> read_load_file(const std::string& path, const LoadPart& part) {
   return load;
 }
 
-}  // namespace pdjob::launcher
+}  // namespace pdjob::simulation

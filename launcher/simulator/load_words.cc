@@ -1,4 +1,4 @@
-#include "launcher/capacity/load_words.h"
+#include "launcher/simulator/load_words.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-namespace pdjob::launcher {
+namespace pdjob::simulation {
 namespace {
 
 Error wrong(const std::string& option, const std::string& text, const std::string& wanted) {
@@ -181,12 +181,12 @@ Result<Duration> parse_time(const std::string& option, const std::string& text) 
   return *time;
 }
 
-Result<simulation::RequestTrace> make_load(const LoadWords& words, uint64_t seed) {
+Result<RequestTrace> make_load(const LoadWords& words, uint64_t seed) {
   const auto error = [](const std::string& what) {
     return Error{ErrorCode::kInvalidArgument, what};
   };
   Random random(mix(seed ^ 0x10ad));
-  simulation::RequestTrace load;
+  RequestTrace load;
   uint64_t tokens = 0;
   double phase_begins = 0;
   size_t turn = 0;
@@ -213,7 +213,7 @@ Result<simulation::RequestTrace> make_load(const LoadWords& words, uint64_t seed
     if (at >= end) {
       break;
     }
-    simulation::TraceRequest request{
+    TraceRequest request{
         .at = std::chrono::round<Duration>(std::chrono::duration<double>(at)),
         .prompt_tokens = words.prompt.draw(random),
         .output_tokens = words.output.draw(random),
@@ -236,4 +236,4 @@ Result<simulation::RequestTrace> make_load(const LoadWords& words, uint64_t seed
   return load;
 }
 
-}  // namespace pdjob::launcher
+}  // namespace pdjob::simulation
