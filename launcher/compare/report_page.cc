@@ -1,12 +1,12 @@
-#include "launcher/capacity/report_page.h"
+#include "launcher/compare/report_page.h"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 #include <vector>
 
-#include "launcher/capacity/plot.h"
-#include "launcher/capacity/report_text.h"
+#include "launcher/compare/plot.h"
+#include "launcher/compare/report_text.h"
 
 namespace pdjob::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/capacity/simulated_job.h"
+#include "launcher/compare/simulated_job.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "launcher/capacity/fleet_figures.h"
+#include "launcher/compare/fleet_figures.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launcher/capacity/comparison.h"
+#include "launcher/compare/comparison.h"
 
 namespace pdjob::launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/capacity/report_text.h"
+#include "launcher/compare/report_text.h"
 
 #include <array>
 #include <cstdarg>

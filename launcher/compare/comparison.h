@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/capacity/fleet_figures.h"
-#include "launcher/capacity/simulated_job.h"
+#include "launcher/compare/fleet_figures.h"
+#include "launcher/compare/simulated_job.h"
 
 namespace pdjob::launcher {
 

@@ -1,4 +1,4 @@
-#include "launcher/capacity/plot.h"
+#include "launcher/compare/plot.h"
 
 #include <algorithm>
 #include <array>

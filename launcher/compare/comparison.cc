@@ -1,4 +1,4 @@
-#include "launcher/capacity/comparison.h"
+#include "launcher/compare/comparison.h"
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "launcher/capacity/comparison.h"
+#include "launcher/compare/comparison.h"
 
 namespace pdjob::launcher {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/capacity/fleet_figures.h"
+#include "launcher/compare/fleet_figures.h"
 
 namespace pdjob::launcher {
 
