@@ -143,7 +143,7 @@ class Mooncake final : public Format {
   const char* name() const override { return "Mooncake"; }
   std::string read(const std::string& line, uint64_t /*row*/,
                    std::optional<TraceRequest>& request) const override {
-    const auto members = json_members(line);
+    const auto members = openai::json_members(line);
     if (!members) {
       return "expected one JSON object: " + members.error().message;
     }
