@@ -48,8 +48,8 @@ Comparison compare(const SimulationAsked& asked,
       found.both.push_back(found.job);
       continue;
     }
-    progress(std::to_string(job.prefill + job.decode + job.both) + " workers of both roles, chunk " +
-             std::to_string(chunk));
+    progress(std::to_string(job.prefill + job.decode + job.both) +
+             " workers of both roles, chunk " + std::to_string(chunk));
     found.both.push_back(figures_with(asked, colocated(job, chunk)));
   }
   for (size_t i = 1; i < found.both.size(); ++i) {

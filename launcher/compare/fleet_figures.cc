@@ -118,7 +118,8 @@ double percentile(const std::vector<double>& sorted, double share) {
     return 0;
   }
   const double rank = std::ceil(share * static_cast<double>(sorted.size()));
-  return sorted[static_cast<size_t>(std::clamp<double>(rank, 1, static_cast<double>(sorted.size()))) -
+  return sorted[static_cast<size_t>(
+                    std::clamp<double>(rank, 1, static_cast<double>(sorted.size()))) -
                 1];
 }
 
@@ -196,8 +197,7 @@ FleetFigures figures_of(const simulation::TraceRun& run, const simulation::Trace
   const double lasted = std::max(figures.seconds, 1e-9);
   figures.prompt_tokens = prompt_tokens / lasted;
   figures.output_tokens = output_tokens / lasted;
-  figures.reused =
-      prompt_tokens > 0 ? static_cast<double>(result.rows_reused) / prompt_tokens : 0;
+  figures.reused = prompt_tokens > 0 ? static_cast<double>(result.rows_reused) / prompt_tokens : 0;
   std::ranges::sort(ttft);
   std::ranges::sort(itl);
   figures.ttft_shares = shares_of(ttft);

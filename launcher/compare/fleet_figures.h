@@ -27,18 +27,18 @@ Result<simulation::Slo> parse_slo(const std::string& option, const std::string& 
 // The workers of one role.
 struct RoleFigures {
   uint32_t workers = 0;
-  double busy = 0;         // Share of the time in which they computed, mean of the workers.
-  double queued = 0;       // Requests that waited in all of them, mean over time.
+  double busy = 0;    // Share of the time in which they computed, mean of the workers.
+  double queued = 0;  // Requests that waited in all of them, mean over time.
   uint32_t queued_max = 0;
-  double running = 0;      // The same of requests that ran.
+  double running = 0;        // The same of requests that ran.
   uint64_t kv_rows_max = 0;  // Tokens in their KV memory.
 };
 
 using Points = std::vector<std::pair<double, double>>;
 
 struct FleetFigures {
-  std::string name;    // "2 prefill + 1 decode", "3 both, chunk 128"
-  uint32_t chunk = 0;  // Of workers of both roles; 0: there are none.
+  std::string name;                  // "2 prefill + 1 decode", "3 both, chunk 128"
+  uint32_t chunk = 0;                // Of workers of both roles; 0: there are none.
   std::array<RoleFigures, 3> roles;  // prefill, decode, both
   uint64_t requests = 0;
   uint64_t served = 0;

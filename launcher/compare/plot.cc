@@ -88,12 +88,23 @@ std::string html_escaped(const std::string& text) {
   std::string html;
   for (const char c : text) {
     switch (c) {
-      case '&': html += "&amp;"; break;
-      case '<': html += "&lt;"; break;
-      case '>': html += "&gt;"; break;
-      case '"': html += "&quot;"; break;
-      case '\'': html += "&#39;"; break;
-      default: html += c;
+      case '&':
+        html += "&amp;";
+        break;
+      case '<':
+        html += "&lt;";
+        break;
+      case '>':
+        html += "&gt;";
+        break;
+      case '"':
+        html += "&quot;";
+        break;
+      case '\'':
+        html += "&#39;";
+        break;
+      default:
+        html += c;
     }
   }
   return html;
@@ -121,14 +132,17 @@ std::string plot_html(const Plot& plot) {
       continue;
     }
     svg += line_svg(line, axes);
-    legend += "<li><svg class=\"key\" viewBox=\"0 0 26 8\" aria-hidden=\"true\"><line class=\"line " +
-              html_escaped(line.look) + "\" x1=\"0\" y1=\"4\" x2=\"26\" y2=\"4\"/></svg>" +
-              html_escaped(line.name) + "</li>";
+    legend +=
+        "<li><svg class=\"key\" viewBox=\"0 0 26 8\" aria-hidden=\"true\"><line class=\"line " +
+        html_escaped(line.look) + "\" x1=\"0\" y1=\"4\" x2=\"26\" y2=\"4\"/></svg>" +
+        html_escaped(line.name) + "</li>";
   }
   if (plot.x_limit && *plot.x_limit <= axes.x_end) {
-    svg += ruler_svg(axes.x(*plot.x_limit), kTop, axes.x(*plot.x_limit), kHeight - kBottom, "limit");
-    legend += "<li><svg class=\"key\" viewBox=\"0 0 26 8\" aria-hidden=\"true\"><line class=\"limit\" "
-              "x1=\"0\" y1=\"4\" x2=\"26\" y2=\"4\"/></svg>SLO</li>";
+    svg +=
+        ruler_svg(axes.x(*plot.x_limit), kTop, axes.x(*plot.x_limit), kHeight - kBottom, "limit");
+    legend +=
+        "<li><svg class=\"key\" viewBox=\"0 0 26 8\" aria-hidden=\"true\"><line class=\"limit\" "
+        "x1=\"0\" y1=\"4\" x2=\"26\" y2=\"4\"/></svg>SLO</li>";
   }
   const std::string title = html_escaped(plot.title);
   return "<figure><figcaption>" + title + " <span>" + html_escaped(plot.y_name) +

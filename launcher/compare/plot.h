@@ -18,11 +18,11 @@ struct PlotLine {
 
 struct Plot {
   std::string title;
-  std::string x_name, y_name;      // With units.
-  std::vector<PlotLine> lines;     // Those without points are left out.
-  std::optional<double> x_limit;   // A vertical line: what the SLO allows.
-  std::optional<double> x_max;     // Points behind it are cut off.
-  double y_max = 0;                // 0: as high as the points.
+  std::string x_name, y_name;     // With units.
+  std::vector<PlotLine> lines;    // Those without points are left out.
+  std::optional<double> x_limit;  // A vertical line: what the SLO allows.
+  std::optional<double> x_max;    // Points behind it are cut off.
+  double y_max = 0;               // 0: as high as the points.
 };
 
 // A <figure> with its legend. Every text is escaped.

@@ -52,8 +52,9 @@ std::string fact(const char* name, const std::string& value) {
 }
 
 std::string table_html(const std::vector<std::vector<std::string>>& rows, const char* label) {
-  std::string html = std::string("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"") +
-                     label + "\"><table>\n";
+  std::string html =
+      std::string("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"") + label +
+      "\"><table>\n";
   for (size_t i = 0; i < rows.size(); ++i) {
     html += i == 0 ? "<thead><tr>" : "<tr>";
     for (size_t column = 0; column < rows[i].size(); ++column) {
@@ -67,8 +68,8 @@ std::string table_html(const std::vector<std::vector<std::string>>& rows, const 
   return html + "</tbody></table></div>\n";
 }
 
-Plot shares_plot(const Comparison& comparison, const char* title, Points FleetFigures::*shares,
-                 Percentiles FleetFigures::*times, double limit) {
+Plot shares_plot(const Comparison& comparison, const char* title, Points FleetFigures::* shares,
+                 Percentiles FleetFigures::* times, double limit) {
   Plot plot{.title = title,
             .x_name = "seconds",
             .y_name = "share of the requests",
@@ -86,8 +87,11 @@ Plot shares_plot(const Comparison& comparison, const char* title, Points FleetFi
 }
 
 Plot roles_plot(const Comparison& comparison, const char* title, const char* y_name,
-                std::array<Points, 3> FleetFigures::*what, double y_max) {
-  Plot plot{.title = title, .x_name = "seconds since the first request", .y_name = y_name, .y_max = y_max};
+                std::array<Points, 3> FleetFigures::* what, double y_max) {
+  Plot plot{.title = title,
+            .x_name = "seconds since the first request",
+            .y_name = y_name,
+            .y_max = y_max};
   constexpr std::array kLooks{"prefill", "decode", "both"};
   const auto add = [&](const FleetFigures& fleet, const char* dashed) {
     for (size_t i = 0; i < kLooks.size(); ++i) {
@@ -139,10 +143,11 @@ std::vector<std::vector<std::string>> chunk_rows(const Comparison& comparison) {
 }  // namespace
 
 std::string report_page(const Comparison& comparison) {
-  std::string html = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                     "<title>pdjob simulate: " +
-                     html_escaped(comparison.source) + "</title>\n<style>";
+  std::string html =
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>pdjob simulate: " +
+      html_escaped(comparison.source) + "</title>\n<style>";
   html += kStyle;
   html += "</style>\n</head>\n<body>\n<main>\n<h1>" + html_escaped(comparison.headline()) +
           "</h1>\n<dl>\n";

@@ -119,9 +119,8 @@ std::vector<std::vector<std::string>> report_rows(const std::vector<const FleetF
   row("TTFT p50 / p90 / p99", [](Fleet fleet) { return three(fleet.ttft); });
   row("ITL p50 / p90 / p99", [](Fleet fleet) { return three(fleet.itl); });
   row("longest gap p50 / p90 / p99", [](Fleet fleet) { return three(fleet.gap); });
-  row("tokens/s in, out", [](Fleet fleet) {
-    return printed("%.0f, %.0f", fleet.prompt_tokens, fleet.output_tokens);
-  });
+  row("tokens/s in, out",
+      [](Fleet fleet) { return printed("%.0f, %.0f", fleet.prompt_tokens, fleet.output_tokens); });
   for (size_t i = 0; i < kRoleWords.size(); ++i) {
     const auto has = [i](const FleetFigures* fleet) { return fleet->roles[i].workers > 0; };
     bool any = false;

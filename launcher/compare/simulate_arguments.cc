@@ -13,8 +13,9 @@ SimulateArguments::SimulateArguments(CLI::App& app, const Places& places, int& e
     : places_(places) {
   CLI::App* const command = app.add_subcommand(
       "simulate", "Play a load to a job without its machines: latencies, and what PD gains");
-  auto* const file =
-      command->add_option("FILE,--config", job_file_, "The job file")->type_name("FILE")->required();
+  auto* const file = command->add_option("FILE,--config", job_file_, "The job file")
+                         ->type_name("FILE")
+                         ->required();
   command
       ->add_option("--set", settings_,
                    "A key of the job file, over what the file says: decode.workers=2; repeatable")
@@ -22,9 +23,10 @@ SimulateArguments::SimulateArguments(CLI::App& app, const Places& places, int& e
       ->allow_extra_args(false)
       ->needs(file);
   command
-      ->add_option("--model", flags_.model,
-                   "The times of the engine, as `pdjob tune --measure` writes them; without it, the "
-                   "measured ones of the quickstart's model on one core")
+      ->add_option(
+          "--model", flags_.model,
+          "The times of the engine, as `pdjob tune --measure` writes them; without it, the "
+          "measured ones of the quickstart's model on one core")
       ->type_name("FILE");
   add_load(command);
   command

@@ -29,9 +29,10 @@ struct Load {
 };
 
 Result<Load> load_of_file(const SimulateFlags& flags) {
-  PDJOB_TRY(auto file, simulation::read_load_file(
-                           flags.trace, {.skip = flags.skip,
-                                         .requests = flags.requests > 0 ? flags.requests : SIZE_MAX}));
+  PDJOB_TRY(auto file,
+            simulation::read_load_file(
+                flags.trace,
+                {.skip = flags.skip, .requests = flags.requests > 0 ? flags.requests : SIZE_MAX}));
   Load load{.requests = std::move(file.requests)};
   const Duration step = simulation::arrival_step(load.requests);
   if (step > Duration::zero()) {
@@ -41,8 +42,8 @@ Result<Load> load_of_file(const SimulateFlags& flags) {
   for (simulation::TraceRequest& request : load.requests) {
     request = simulation::scaled(request, scale);
   }
-  load.text = count_text(load.requests.size()) + " requests of " + flags.trace + " (" + file.format +
-              ") in " + duration_text(load.requests.back().at);
+  load.text = count_text(load.requests.size()) + " requests of " + flags.trace + " (" +
+              file.format + ") in " + duration_text(load.requests.back().at);
   if (flags.skip > 0) {
     load.text += ", without the first " + count_text(flags.skip);
   }
@@ -69,8 +70,8 @@ Result<Load> load_of_words(const SimulateFlags& flags) {
       flags.arrivals == "even" ? simulation::Arrivals::kEven : simulation::Arrivals::kPoisson;
   words.requests = flags.requests > 0 ? flags.requests : words.requests;
   const std::string usual = flags.requests > 0 ? "8760h" : "2min";
-  PDJOB_TRY(words.duration, simulation::parse_time("--duration",
-                                                   flags.duration.empty() ? usual : flags.duration));
+  PDJOB_TRY(words.duration,
+            simulation::parse_time("--duration", flags.duration.empty() ? usual : flags.duration));
   Load load;
   PDJOB_TRY(load.requests, simulation::make_load(words, flags.seed));
   load.text = count_text(load.requests.size()) + " requests in " +
@@ -85,8 +86,9 @@ Result<Load> load_of(const SimulateFlags& flags) {
     return load_of_file(flags);
   }
   if (flags.rate.empty() || flags.prompt.empty() || flags.output.empty()) {
-    return invalid("give the load: --trace FILE, or all of --rate, --prompt and --output, such as "
-                   "--rate 20 --prompt 3000 --output 300");
+    return invalid(
+        "give the load: --trace FILE, or all of --rate, --prompt and --output, such as "
+        "--rate 20 --prompt 3000 --output 300");
   }
   return load_of_words(flags);
 }
@@ -107,13 +109,13 @@ Status check_lengths(const Load& load, SimulatedJob& job) {
   for (const auto& request : load.requests) {
     longest = std::max(longest, uint64_t{request.prompt_tokens} + request.output_tokens);
   }
-  const std::string what = count_text(static_cast<uint64_t>(too_long)) + " of " +
-                           count_text(load.requests.size()) +
-                           " requests are longer than engine.tokens_per_sequence (" +
-                           count_text(rows) + ")";
+  const std::string what =
+      count_text(static_cast<uint64_t>(too_long)) + " of " + count_text(load.requests.size()) +
+      " requests are longer than engine.tokens_per_sequence (" + count_text(rows) + ")";
   if (static_cast<size_t>(too_long) == load.requests.size()) {
-    return invalid(what + ", so a job would refuse them all: give --set "
-                          "engine.tokens_per_sequence=" +
+    return invalid(what +
+                   ", so a job would refuse them all: give --set "
+                   "engine.tokens_per_sequence=" +
                    std::to_string(longest));
   }
   job.notes.push_back(what + " and are refused. The longest has " + count_text(longest) +

@@ -97,8 +97,9 @@ Result<SimulatedJob> simulated_job(const JobConfig& config, const EngineModel& m
   }
   const bool scales = workers.prefill_group.scaling.on() || workers.decode_group.scaling.on();
   if (scales) {
-    made.notes.emplace_back("The job's autoscaler is not played: the groups keep the sizes that "
-                            "they start with.");
+    made.notes.emplace_back(
+        "The job's autoscaler is not played: the groups keep the sizes that "
+        "they start with.");
   }
   if (workers.prefill_group.spares + workers.decode_group.spares > 0) {
     made.notes.emplace_back("Spares are left out: no worker is lost.");

@@ -18,7 +18,6 @@
 namespace pdjob::simulation {
 namespace {
 
-
 constexpr size_t kLineBytesMax = size_t{1} << 20;
 constexpr uint64_t kRowsMax = 50'000'000;  // Also of those that are skipped.
 
@@ -174,10 +173,8 @@ class Mooncake final : public Format {
     if (!ids || ids->size() != (*prompt + kBlock - 1) / kBlock) {
       return "hash_ids must have one id for each 512 tokens of input_length";
     }
-    request = TraceRequest{.at = *at,
-                           .prompt_tokens = *prompt,
-                           .output_tokens = *output,
-                           .blocks = *std::move(ids)};
+    request = TraceRequest{
+        .at = *at, .prompt_tokens = *prompt, .output_tokens = *output, .blocks = *std::move(ids)};
     return "";
   }
 };
@@ -318,8 +315,7 @@ Result<LoadFile> read_load_file(const std::string& path, const LoadPart& part) {
     }
   }
   if (too_long) {
-    return error(number + 1,
-                 "the line has more than " + std::to_string(kLineBytesMax) + " bytes");
+    return error(number + 1, "the line has more than " + std::to_string(kLineBytesMax) + " bytes");
   }
   if (load.requests.empty()) {
     return error(0, "it has no requests");

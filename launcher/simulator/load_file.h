@@ -20,8 +20,8 @@ namespace pdjob::simulation {
 
 struct LoadFile {
   RequestTrace requests;  // By time, the first at 0.
-  std::string format;                 // "Mooncake", "Azure", "BurstGPT"
-  uint64_t left_out = 0;              // Rows without an answer.
+  std::string format;     // "Mooncake", "Azure", "BurstGPT"
+  uint64_t left_out = 0;  // Rows without an answer.
 };
 
 // What of a file is wanted, counted in its rows.

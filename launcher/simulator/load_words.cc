@@ -82,15 +82,13 @@ std::optional<RatePhase> phase_of(std::string_view text) {
 
 // How many requests a phase brings until `time` after its beginning.
 double brought(const RatePhase& phase, double time) {
-  const double slope =
-      phase.from == phase.to ? 0 : (phase.to - phase.from) / seconds(phase.lasts);
+  const double slope = phase.from == phase.to ? 0 : (phase.to - phase.from) / seconds(phase.lasts);
   return time * (phase.from + slope * time / 2);
 }
 
 // When a phase has brought so many. Requires: it does.
 double time_of_arrival(const RatePhase& phase, double requests) {
-  const double slope =
-      phase.from == phase.to ? 0 : (phase.to - phase.from) / seconds(phase.lasts);
+  const double slope = phase.from == phase.to ? 0 : (phase.to - phase.from) / seconds(phase.lasts);
   if (std::abs(slope) < 1e-12) {
     return requests / phase.from;
   }
@@ -213,11 +211,10 @@ Result<RequestTrace> make_load(const LoadWords& words, uint64_t seed) {
     if (at >= end) {
       break;
     }
-    TraceRequest request{
-        .at = std::chrono::round<Duration>(std::chrono::duration<double>(at)),
-        .prompt_tokens = words.prompt.draw(random),
-        .output_tokens = words.output.draw(random),
-        .blocks = {mix(seed) ^ load.size()}};
+    TraceRequest request{.at = std::chrono::round<Duration>(std::chrono::duration<double>(at)),
+                         .prompt_tokens = words.prompt.draw(random),
+                         .output_tokens = words.output.draw(random),
+                         .blocks = {mix(seed) ^ load.size()}};
     tokens += uint64_t{request.prompt_tokens} + request.output_tokens;
     if (tokens > kLoadTokensInAllMax) {
       return error("the load has more than " + std::to_string(kLoadTokensInAllMax) +
@@ -226,8 +223,9 @@ Result<RequestTrace> make_load(const LoadWords& words, uint64_t seed) {
     load.push_back(std::move(request));
   }
   if (load.empty()) {
-    return error("no request comes within the duration: give a higher --rate or a longer "
-                 "--duration");
+    return error(
+        "no request comes within the duration: give a higher --rate or a longer "
+        "--duration");
   }
   if (load.size() > kLoadRequestsMax) {
     return error("the load has more than " + std::to_string(kLoadRequestsMax) +

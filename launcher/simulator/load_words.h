@@ -38,7 +38,7 @@ struct LengthWords {
 };
 
 struct RatePhase {
-  double from = 0, to = 0;             // Requests per second, at the beginning and at the end.
+  double from = 0, to = 0;           // Requests per second, at the beginning and at the end.
   Duration lasts = Duration::max();  // max(): the only phase, for ever.
 };
 

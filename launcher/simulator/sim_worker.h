@@ -40,9 +40,8 @@ struct SimScene {
   SimSockets& http;
   SimSockets& kv;
   // Connects a process to its launcher; null: there is none.
-  std::function<std::unique_ptr<net::ControlClient>(SimProcess& process,
-                                                    net::ControlClient::Handler& handler,
-                                                    const net::ProcessSpec& spec)>
+  std::function<std::unique_ptr<net::ControlClient>(
+      SimProcess& process, net::ControlClient::Handler& handler, const net::ProcessSpec& spec)>
       join;
 };
 

@@ -19,9 +19,9 @@ struct TraceOutcome {
   Duration at{};         // When it was asked, from the beginning of the load.
   bool served = false;   // All its tokens came.
   bool refused = false;  // It was answered with an error, or broke off.
-  Duration ttft{};      // Until the first token.
-  Duration itl{};       // Mean time between two tokens; 0 if there is only one.
-  Duration gap_max{};   // The longest of these times.
+  Duration ttft{};       // Until the first token.
+  Duration itl{};        // Mean time between two tokens; 0 if there is only one.
+  Duration gap_max{};    // The longest of these times.
 };
 
 class TraceClients final : net::HttpCallHandler {

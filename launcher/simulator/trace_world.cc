@@ -61,8 +61,8 @@ class TraceWorld {
   const SimScene scene_;
   const kvtransfer::LinkAuthority link_authority_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
-  std::vector<net::Role> roles_;           // Of these.
-  std::vector<Duration> busy_at_sample_;   // The same.
+  std::vector<net::Role> roles_;          // Of these.
+  std::vector<Duration> busy_at_sample_;  // The same.
   std::vector<TraceSample> samples_;
   std::vector<router::StaticWorker> addresses_;
   std::unique_ptr<SimRouter> router_;
@@ -86,8 +86,8 @@ void TraceWorld::add_workers(net::Role role, uint32_t count) {
     spec.link_keys = encode(link_authority_.issue(spec.engine_id));
     addresses_.push_back({.role = role, .address = {spec.host, spec.port}});
     const bool prefills = role == net::Role::kPrefill;
-    worker::CoreFactory make_core =
-        prefills ? prefill::core_factory(job.prefill_config) : decode::core_factory(job.decode_config);
+    worker::CoreFactory make_core = prefills ? prefill::core_factory(job.prefill_config)
+                                             : decode::core_factory(job.decode_config);
     if (run_.around) {
       make_core = run_.around(spec.engine_id, std::move(make_core));
     }
@@ -142,7 +142,8 @@ void TraceWorld::sample() {
     TraceSample::OfRole& sum = now.roles[role];
     const net::WorkerLoad load = workers_[i]->load();
     const Duration busy = workers_[i]->busy();
-    sum.busy += seconds(busy - std::exchange(busy_at_sample_[i], busy)) / seconds(run_.sample_every);
+    sum.busy +=
+        seconds(busy - std::exchange(busy_at_sample_[i], busy)) / seconds(run_.sample_every);
     sum.running += load.requests_running;
     sum.queued += load.requests_queued;
     sum.kv_rows_used += load.kv_rows_used;

@@ -25,8 +25,8 @@ namespace pdjob::simulation {
 inline constexpr uint32_t kSimKvRowBytes = 512;
 
 struct TraceJob {
-  uint32_t prefill = 0, decode = 0, both = 0;       // Workers.
-  worker::EngineSize engine;                        // Of each worker.
+  uint32_t prefill = 0, decode = 0, both = 0;        // Workers.
+  worker::EngineSize engine;                         // Of each worker.
   std::optional<worker::EngineSize> prefill_engine;  // Of prefill workers, where it differs.
   prefill::PrefillConfig prefill_config;
   decode::DecodeConfig decode_config;  // Also of workers with both roles.

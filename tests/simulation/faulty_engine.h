@@ -1,5 +1,5 @@
-// FaultyEngine: a simulated engine whose tokens depend on all rows of their sequence. Its steps fail,
-// hang, get slow, and crash the process at the killer's token.
+// FaultyEngine: a simulated engine whose tokens depend on all rows of their sequence. Its steps
+// fail, hang, get slow, and crash the process at the killer's token.
 //
 // Oracle: the text that one such engine alone gives a request.
 #pragma once

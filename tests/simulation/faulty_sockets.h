@@ -1,5 +1,5 @@
-// FaultySockets: simulated sockets whose connections break, go dead, wait for a cut to heal, or carry
-// what a lying peer says.
+// FaultySockets: simulated sockets whose connections break, go dead, wait for a cut to heal, or
+// carry what a lying peer says.
 #pragma once
 
 #include <functional>

@@ -674,22 +674,21 @@ std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order)
                            .now = [this] { return now(); }});
   return std::make_unique<WatchedWorker>(
       scene_, watcher_,
-      SimWorkerOptions{
-          .spec = order.spec,
-          .two_hop = shape_.two_hop,
-          .make_core = core_factory(role),
-          .kv = {.transport = shape_.shared_kv ? kvtransfer::TransportKind::kAuto
-                                               : kvtransfer::TransportKind::kTcp,
-                 .lease = kLease,
-                 .connect_timeout = kConnectTimeout},
-          .open_transport = kvtransfer::with_faults([this](TransferId /*id*/) {
-            using kvtransfer::FaultKind;
-            return kvtransfer::FaultPlan{.kind = fault(plan_.dials.row_damaged)
-                                                     ? FaultKind::kFlipBit
-                                                 : fault(plan_.dials.push_fails) ? FaultKind::kFail
-                                                                                 : FaultKind::kNone,
-                                         .bit = random_.next()};
-          })},
+      SimWorkerOptions{.spec = order.spec,
+                       .two_hop = shape_.two_hop,
+                       .make_core = core_factory(role),
+                       .kv = {.transport = shape_.shared_kv ? kvtransfer::TransportKind::kAuto
+                                                            : kvtransfer::TransportKind::kTcp,
+                              .lease = kLease,
+                              .connect_timeout = kConnectTimeout},
+                       .open_transport = kvtransfer::with_faults([this](TransferId /*id*/) {
+                         using kvtransfer::FaultKind;
+                         return kvtransfer::FaultPlan{
+                             .kind = fault(plan_.dials.row_damaged)  ? FaultKind::kFlipBit
+                                     : fault(plan_.dials.push_fails) ? FaultKind::kFail
+                                                                     : FaultKind::kNone,
+                             .bit = random_.next()};
+                       })},
       std::move(engine), random_.next(),
       [this, who = order.incarnation] { end(who, "exit code 0", false); });
 }

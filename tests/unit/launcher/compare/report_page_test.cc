@@ -34,13 +34,14 @@ TEST(Plot, EndsItsAxesAtRoundNumbers) {
 }
 
 TEST(Plot, DrawsPointsBetweenItsAxes) {
-  const std::string html = plot_html({.title = "T & t",
-                                      .x_name = "seconds",
-                                      .y_name = "share",
-                                      .lines = {{.name = "a", .look = "job", .points = {{0, 0}, {1, 1}}},
-                                                {.name = "none", .look = "both", .points = {}}},
-                                      .x_limit = 0.5,
-                                      .y_max = 1});
+  const std::string html =
+      plot_html({.title = "T & t",
+                 .x_name = "seconds",
+                 .y_name = "share",
+                 .lines = {{.name = "a", .look = "job", .points = {{0, 0}, {1, 1}}},
+                           {.name = "none", .look = "both", .points = {}}},
+                 .x_limit = 0.5,
+                 .y_max = 1});
   EXPECT_NE(html.find("points=\"46.0,164.0 348.0,10.0\""), std::string::npos) << html;
   EXPECT_NE(html.find("aria-label=\"T &amp; t\""), std::string::npos);
   EXPECT_NE(html.find("SLO"), std::string::npos);

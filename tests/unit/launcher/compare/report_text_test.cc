@@ -10,8 +10,9 @@ namespace {
 
 TEST(ReportText, SaysFirstWhatDisaggregationGains) {
   const std::string text = report_text(sample_comparison());
-  EXPECT_TRUE(text.starts_with("Disaggregation gains 100 %: 8 requests/s within the SLO with 1 "
-                               "prefill + 1 decode, 4 requests/s"))
+  EXPECT_TRUE(
+      text.starts_with("Disaggregation gains 100 %: 8 requests/s within the SLO with 1 "
+                       "prefill + 1 decode, 4 requests/s"))
       << text;
   for (const char* part :
        {"\nmodel  small, measured\n", "\nseed   7\n", "100 ms / 900 ms / 1.25 s",

@@ -28,10 +28,11 @@ std::string refused(const std::string& text) {
 
 TEST(SimulatedJob, HasWhatAProcessOfTheJobWouldGet) {
   const simulation::TraceJob made =
-      simulated("prefill: {workers: 3, chunk_tokens: 128, engine: {sequences: 4}}\n"
-                "decode: {workers: 2, requests_queued: 9}\n"
-                "engine: {sequences: 32, tokens_per_sequence: 4096, batch_tokens: 1024}\n"
-                "router: {bypass_tokens: 77, prefill_policy: prefix_aware}\n")
+      simulated(
+          "prefill: {workers: 3, chunk_tokens: 128, engine: {sequences: 4}}\n"
+          "decode: {workers: 2, requests_queued: 9}\n"
+          "engine: {sequences: 32, tokens_per_sequence: 4096, batch_tokens: 1024}\n"
+          "router: {bypass_tokens: 77, prefill_policy: prefix_aware}\n")
           .job;
   EXPECT_EQ(made.prefill, 3U);
   EXPECT_EQ(made.decode, 2U);
@@ -68,10 +69,10 @@ TEST(SimulatedJob, IsRefusedWithTheReason) {
 }
 
 TEST(Colocated, HasAsManyWorkersAndTheRouterOfPrompts) {
-  const simulation::TraceJob made =
-      simulated("prefill: {workers: 3}\ndecode: {workers: 2}\n"
-                "router: {prefill_policy: prefix_aware}\n")
-          .job;
+  const simulation::TraceJob made = simulated(
+                                        "prefill: {workers: 3}\ndecode: {workers: 2}\n"
+                                        "router: {prefill_policy: prefix_aware}\n")
+                                        .job;
   const simulation::TraceJob both = colocated(made, 64);
   EXPECT_EQ(both.both, 5U);
   EXPECT_EQ(both.prefill + both.decode, 0U);

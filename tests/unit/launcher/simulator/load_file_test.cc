@@ -84,8 +84,7 @@ TEST_F(LoadFileTest, TakesAPart) {
 }
 
 TEST_F(LoadFileTest, NamesTheLineOfAnError) {
-  EXPECT_EQ(error(std::string(kMooncake) + "{}\n"),
-            path_ + ":3: timestamp must be milliseconds");
+  EXPECT_EQ(error(std::string(kMooncake) + "{}\n"), path_ + ":3: timestamp must be milliseconds");
   EXPECT_NE(error(R"({"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [1]})")
                 .find(":1: hash_ids must have one id for each 512"),
             std::string::npos);
@@ -118,8 +117,7 @@ TEST_F(LoadFileTest, RefusesOtherFilesByName) {
             std::string::npos);
   EXPECT_NE(read_load_file("/no/such/file", {}).error().message.find("No such file"),
             std::string::npos);
-  EXPECT_NE(read_load_file("/", {}).error().message.find("not a regular file"),
-            std::string::npos);
+  EXPECT_NE(read_load_file("/", {}).error().message.find("not a regular file"), std::string::npos);
   EXPECT_NE(read_load_file("/dev/zero", {}).error().message.find("not a regular file"),
             std::string::npos);
 }

@@ -53,8 +53,7 @@ TEST(LoadWords, RefusesOtherRates) {
                            "5@1s,", ",5@1s", "0@5s,0@1s", "nan", "5@1e300h"}) {
     const auto read = parse_rate("--rate", text);
     ASSERT_FALSE(read) << text;
-    EXPECT_NE(read.error().message.find("--rate: expected requests per second"),
-              std::string::npos);
+    EXPECT_NE(read.error().message.find("--rate: expected requests per second"), std::string::npos);
   }
   std::string many = "1@1s";
   for (int i = 0; i < 100; ++i) {
