@@ -17,12 +17,12 @@ using openai::JsonObject;
 
 // Short common words: one token each for most tokenizers.
 constexpr auto kWords = std::to_array<std::string_view>(
-    {"the",  "of",   "and",  "to",   "in",   "is",    "that", "for",  "was",  "on",   "are",
-     "with", "as",   "be",   "at",   "one",  "have",  "this", "from", "by",   "hot",  "but",
-     "some", "what", "there", "we",  "can",  "out",   "other", "were", "all", "your", "when",
-     "up",   "use",  "word", "how",  "said", "an",    "each", "she",  "which", "do",  "their",
-     "time", "if",   "will", "way",  "about", "many", "then", "them", "would", "like", "so",
-     "these", "her", "long", "make", "thing", "see",  "him",  "two",  "has"});
+    {"the",   "of",   "and",   "to",   "in",    "is",   "that",  "for",  "was",   "on",   "are",
+     "with",  "as",   "be",    "at",   "one",   "have", "this",  "from", "by",    "hot",  "but",
+     "some",  "what", "there", "we",   "can",   "out",  "other", "were", "all",   "your", "when",
+     "up",    "use",  "word",  "how",  "said",  "an",   "each",  "she",  "which", "do",   "their",
+     "time",  "if",   "will",  "way",  "about", "many", "then",  "them", "would", "like", "so",
+     "these", "her",  "long",  "make", "thing", "see",  "him",   "two",  "has"});
 
 constexpr size_t kEventBytesMax = size_t{1} << 20;
 constexpr double kTokensPerWordMax = 64;
@@ -73,8 +73,8 @@ std::string ProbePrompts::prompt(uint32_t tokens) {
 }
 
 void ProbePrompts::learn(const std::string& prompt, uint32_t tokens) {
-  tokens_per_word_ = std::clamp(
-      static_cast<double>(tokens) / static_cast<double>(words_of(prompt)), 0.1, kTokensPerWordMax);
+  tokens_per_word_ = std::clamp(static_cast<double>(tokens) / static_cast<double>(words_of(prompt)),
+                                0.1, kTokensPerWordMax);
 }
 
 std::string body_of(const ProbeRequest& request) {
@@ -95,7 +95,8 @@ std::string body_of(const ProbeRequest& request) {
 }
 
 Result<std::string> transfer_params_of(const std::string& reply) {
-  const auto object = JsonObject::scan(reply, std::array<std::string_view, 1>{"kv_transfer_params"});
+  const auto object =
+      JsonObject::scan(reply, std::array<std::string_view, 1>{"kv_transfer_params"});
   if (!object || !object->value("kv_transfer_params").starts_with('{')) {
     return Error{ErrorCode::kUnsupported, "its reply has no kv_transfer_params"};
   }
@@ -167,8 +168,8 @@ std::string refusal_text(int status, const std::string& body) {
   std::string text = body.substr(0, body.find('\n'));
   if (object) {
     const std::string_view error = object->value("error");
-    const std::string_view message = object->value(
-        !object->value("message").empty() ? "message" : "detail");
+    const std::string_view message =
+        object->value(!object->value("message").empty() ? "message" : "detail");
     text = !error.empty()     ? message_of(error)
            : !message.empty() ? openai::json_string(message).value_or(std::string(message))
                               : text;

@@ -12,16 +12,17 @@ namespace {
 constexpr int64_t kSamples = 240;
 constexpr Duration kSampleMin = std::chrono::milliseconds(20);
 
-FleetFigures figures_with(const SimulationAsked& asked, const simulation::TraceJob& job) {
+}  // namespace
+
+FleetFigures simulated(const SimulationAsked& asked, const simulation::TraceJob& job, double rate) {
   simulation::TraceRun run{.job = job,
                            .trace = asked.load,
+                           .scale = {.rate = rate},
                            .patience = std::chrono::minutes(10) + 20 * asked.slo.ttft,
                            .seed = asked.seed};
   run.sample_every = std::max(asked.load.back().at / kSamples, kSampleMin);
   return figures_of(run, simulation::play(run), asked.slo);
 }
-
-}  // namespace
 
 std::string Comparison::headline() const {
   if (disaggregated()) {
@@ -42,7 +43,7 @@ Comparison compare(const SimulationAsked& asked,
                    .notes = asked.job.notes};
   const simulation::TraceJob& job = asked.job.job;
   progress("the job");
-  found.job = figures_with(asked, job);
+  found.job = simulated(asked, job);
   for (const uint32_t chunk : chunks_to_try(job)) {
     if (chunk == found.job.chunk) {
       found.both.push_back(found.job);
@@ -50,7 +51,7 @@ Comparison compare(const SimulationAsked& asked,
     }
     progress(std::to_string(job.prefill + job.decode + job.both) +
              " workers of both roles, chunk " + std::to_string(chunk));
-    found.both.push_back(figures_with(asked, colocated(job, chunk)));
+    found.both.push_back(simulated(asked, colocated(job, chunk)));
   }
   for (size_t i = 1; i < found.both.size(); ++i) {
     found.best = better(found.both[i], found.both[found.best]) ? i : found.best;

@@ -39,6 +39,10 @@ struct Comparison {
   std::string headline() const;
 };
 
+// One simulation. `rate`: requests come so many times as fast as in the load.
+FleetFigures simulated(const SimulationAsked& asked, const simulation::TraceJob& job,
+                       double rate = 1);
+
 // Calls `progress` before each fleet.
 Comparison compare(const SimulationAsked& asked,
                    const std::function<void(const std::string& fleet)>& progress);

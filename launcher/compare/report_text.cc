@@ -22,8 +22,6 @@ __attribute__((format(printf, 1, 2))) std::string printed(const char* format, ..
   return text.data();
 }
 
-std::string percent_text(double share) { return printed("%.1f %%", 100 * share); }
-
 std::string three(const Percentiles& times) {
   return time_text(times.p50) + " / " + time_text(times.p90) + " / " + time_text(times.p99);
 }
@@ -36,7 +34,9 @@ void write(JsonWriter& json, const char* key, const Percentiles& times) {
   json.end_object();
 }
 
-void write(JsonWriter& json, const FleetFigures& fleet) {
+}  // namespace
+
+void write_figures(JsonWriter& json, const FleetFigures& fleet) {
   json.begin_object();
   json.key("name").string(fleet.name);
   if (fleet.chunk > 0) {
@@ -79,7 +79,7 @@ void write(JsonWriter& json, const FleetFigures& fleet) {
   json.end_object();
 }
 
-}  // namespace
+std::string percent_text(double share) { return printed("%.1f %%", 100 * share); }
 
 std::string time_text(double seconds) {
   if (seconds >= 100) {
@@ -184,10 +184,10 @@ std::string report_json(const Comparison& comparison) {
   json.end_object();
   json.key("seed").integer(comparison.seed);
   json.key("job");
-  write(json, comparison.job);
+  write_figures(json, comparison.job);
   json.key("both").begin_array();
   for (const FleetFigures& fleet : comparison.both) {
-    write(json, fleet);
+    write_figures(json, fleet);
   }
   json.end_array();
   json.key("best_both_chunk").integer(comparison.best_both().chunk);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "common/json/json_writer.h"
 #include "launcher/compare/comparison.h"
 
 namespace pdjob::launcher {
@@ -11,6 +12,10 @@ std::string report_text(const Comparison& comparison);
 // One object, on one line.
 std::string report_json(const Comparison& comparison);
 
+void write_figures(JsonWriter& json, const FleetFigures& fleet);
+
+// "98.5 %"
+std::string percent_text(double share);
 // "1.25 s", "48 ms", "0"
 std::string time_text(double seconds);
 // "12,345"

@@ -2,6 +2,7 @@
 // arguments. A door to CLI11. Value.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,21 @@ class App;
 
 namespace pdjob::launcher {
 
+// The options of a simulated load and its job, which other commands have, too.
+struct SimulationOptions {
+  SimulateFlags flags;
+  std::string job_file;
+  std::vector<std::string> settings;  // Of --set.
+
+  // It must outlive the parsing of the arguments.
+  void add_to(CLI::App* command);
+  // Says on stderr what is wrong with the job file. Empty: the exit code is kExitUsage.
+  std::optional<JobConfig> job(const Places& places) const;
+
+ private:
+  void add_load(CLI::App* command);
+};
+
 class SimulateArguments {
  public:
   // Adds the command to `app`. It sets `exit_code` when it has run, while arguments are parsed.
@@ -22,13 +38,7 @@ class SimulateArguments {
   ~SimulateArguments() = default;
 
  private:
-  void add_load(CLI::App* command);
-  int run();
-
-  const Places& places_;
-  SimulateFlags flags_;
-  std::string job_file_;
-  std::vector<std::string> settings_;
+  SimulationOptions options_;
 };
 
 }  // namespace pdjob::launcher

@@ -123,7 +123,16 @@ Status check_lengths(const Load& load, SimulatedJob& job) {
   return ok();
 }
 
-Result<SimulationAsked> asked_of(const JobConfig& config, const SimulateFlags& flags) {
+Status write_page(const std::string& path, const std::string& page) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << page;
+  file.close();
+  return file ? ok() : Status(invalid("--html: " + path + " cannot be written"));
+}
+
+}  // namespace
+
+Result<SimulationAsked> simulation_asked(const JobConfig& config, const SimulateFlags& flags) {
   SimulationAsked asked{.seed = flags.seed, .source = config.source};
   PDJOB_TRY(asked.slo, parse_slo("--slo", flags.slo));
   EngineModel model = quickstart_model();
@@ -144,15 +153,6 @@ Result<SimulationAsked> asked_of(const JobConfig& config, const SimulateFlags& f
   return asked;
 }
 
-Status write_page(const std::string& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << page;
-  file.close();
-  return file ? ok() : Status(invalid("--html: " + path + " cannot be written"));
-}
-
-}  // namespace
-
 int simulate_job(const JobConfig& config, const SimulateFlags& flags) {
   log::start("simulate", log::Level::kNothing);
   const auto refuse = [](const Error& error) {
@@ -160,7 +160,7 @@ int simulate_job(const JobConfig& config, const SimulateFlags& flags) {
     std::fprintf(stderr, "pdjob simulate: %s%s", error.message.c_str(), ends ? "" : "\n");
     return kExitUsage;
   };
-  const auto asked = asked_of(config, flags);
+  const auto asked = simulation_asked(config, flags);
   if (!asked) {
     return refuse(asked.error());
   }

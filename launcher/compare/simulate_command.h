@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "common/result.h"
+#include "launcher/compare/comparison.h"
 #include "launcher/plan/job_config.h"
 
 namespace pdjob::launcher {
@@ -24,6 +26,9 @@ struct SimulateFlags {
   bool json = false;
   std::string html;  // A file that is written, too; empty: none.
 };
+
+// The job, the load and the model. The error says what to do.
+Result<SimulationAsked> simulation_asked(const JobConfig& config, const SimulateFlags& flags);
 
 // Returns the exit code.
 int simulate_job(const JobConfig& config, const SimulateFlags& flags);
