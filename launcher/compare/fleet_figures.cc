@@ -90,8 +90,7 @@ void take_workers(const simulation::TraceResult& result, FleetFigures& figures) 
     figures.roles[role].workers += 1;
     figures.roles[role].busy += seconds(worker.busy) / lasted;
     figures.kv_transfers += worker.kv_transfers;
-    figures.kv_tokens +=
-        static_cast<double>(worker.kv_bytes_sent) / simulation::kSimKvRowBytes / lasted;
+    figures.kv_tokens += static_cast<double>(worker.kv_rows_sent) / lasted;
   }
   for (RoleFigures& role : figures.roles) {
     role.busy = std::min(role.busy / std::max(role.workers, 1U), 1.0);

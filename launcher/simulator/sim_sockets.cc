@@ -200,7 +200,9 @@ class SimSockets::End final : public LinkSocket {
     out.bytes_written += bytes.size();
     out.in_flight += bytes.size();
     while (!bytes.empty()) {
-      const size_t part = 1 + connection_->sockets.random_.below(2 * bytes.size());
+      const size_t part = connection_->sockets.wire_.whole
+                              ? bytes.size()
+                              : 1 + connection_->sockets.random_.below(2 * bytes.size());
       std::string piece = bytes.substr(0, part);
       const size_t size = piece.size();
       connection_->deliver(
@@ -448,8 +450,9 @@ void SimSockets::add(const std::shared_ptr<Connection>& made) {
 Instant SimSockets::arrival(Direction& direction, const std::string& from, const std::string& to,
                             size_t bytes) {
   const Duration delay(1 + random_.below(static_cast<uint64_t>(wire_.latency_max.count())));
-  direction.last_arrival = std::max(direction.last_arrival, leaves(from, to) + delay) +
-                           static_cast<int64_t>(bytes) * wire_.per_byte;
+  direction.last_arrival =
+      std::max(direction.last_arrival, leaves(from, to) + delay) +
+      std::chrono::round<Duration>(static_cast<double>(bytes) * wire_.per_byte);
   return direction.last_arrival;
 }
 

@@ -35,8 +35,9 @@ class SimSockets : public SimStreams {
   // The same of all connections.
   struct Wire {
     Duration latency_max{};
-    Duration per_byte{};      // In one direction of one connection.
-    size_t buffer_bytes = 0;  // Of one direction: in flight and unread.
+    std::chrono::duration<double, std::nano> per_byte{};  // In one direction of one connection.
+    size_t buffer_bytes = 0;                              // Of one direction: in flight and unread.
+    bool whole = false;  // What is written at once arrives at once.
   };
   SimSockets(SimLoop& loop, const Wire& wire, const Random& random)
       : loop_(loop), random_(random), wire_(wire) {}

@@ -7,6 +7,7 @@
 #include "decode/decode_worker.h"
 #include "kvtransfer/link/link_keys.h"
 #include "kvtransfer/open_transport.h"
+#include "launcher/simulator/modelled_engine.h"
 #include "launcher/simulator/sim_router.h"
 #include "launcher/simulator/sim_worker.h"
 #include "prefill/prefill_worker.h"
@@ -16,14 +17,14 @@ namespace {
 
 const net::HttpAddress kDoor{"10.0.0.1", 8000};
 // A network of one machine room.
-constexpr SimSockets::Wire kWire{.latency_max = std::chrono::microseconds(100),
-                                 .buffer_bytes = size_t{1} << 20};
+constexpr SimSockets::Wire kWire{
+    .latency_max = std::chrono::microseconds(100), .buffer_bytes = size_t{1} << 20, .whole = true};
 // The router knows its workers by then.
 constexpr Duration kRouterReadyWithin = std::chrono::seconds(3);
 
 SimSockets::Wire kv_wire(StepTime::Time row_time) {
   SimSockets::Wire wire = kWire;
-  wire.per_byte = std::chrono::duration_cast<Duration>(row_time / kSimKvRowBytes);
+  wire.per_byte = row_time / kModelledRowBytes;
   return wire;
 }
 
@@ -100,7 +101,7 @@ void TraceWorld::add_workers(net::Role role, uint32_t count) {
                          .commit_delay = job.kv_transfer_time,
                          .kv = {.transport = kvtransfer::TransportKind::kTcp},
                          .open_transport = kvtransfer::open_transport},
-        std::make_unique<SimEngine>(SimEngine::Options{
+        std::make_unique<ModelledEngine>(ModelledEngine::Options{
             .size = prefills ? job.prefill_engine.value_or(job.engine) : job.engine,
             .model = spec.model,
             .step_time = job.step_time}),
@@ -179,7 +180,7 @@ TraceResult TraceWorld::play() {
     const kvtransfer::EndpointStats kv = workers_[i]->kv_stats();
     result.workers.push_back({.role = roles_[i],
                               .busy = workers_[i]->busy(),
-                              .kv_bytes_sent = kv.bytes_sent,
+                              .kv_rows_sent = kv.bytes_sent / kModelledRowBytes,
                               .kv_transfers = kv.transfers_sent,
                               .rows_reused = workers_[i]->rows_reused()});
     result.rows_reused += workers_[i]->rows_reused();

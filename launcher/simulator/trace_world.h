@@ -21,9 +21,6 @@
 
 namespace pdjob::simulation {
 
-// A KV row of the simulated engine has fewer bytes than that of a real one.
-inline constexpr uint32_t kSimKvRowBytes = 512;
-
 struct TraceJob {
   uint32_t prefill = 0, decode = 0, both = 0;        // Workers.
   worker::EngineSize engine;                         // Of each worker.
@@ -53,7 +50,7 @@ struct TraceRun {
 struct TraceWorker {
   net::Role role = net::Role::kBoth;
   Duration busy{};  // In its engine's steps.
-  uint64_t kv_bytes_sent = 0;
+  uint64_t kv_rows_sent = 0;
   uint64_t kv_transfers = 0;  // That it sent.
   uint64_t rows_reused = 0;
 };

@@ -11,15 +11,25 @@
 namespace pdjob::simulation {
 namespace {
 
-SimEngine::Options with_file(SimEngine::Options options, uint32_t file) {
-  options.file = std::to_string(file);
-  return options;
+std::unique_ptr<engine::Engine> fake(const worker::EngineSize& size, bool shared_kv,
+                                     const std::string& model, uint32_t file) {
+  return *engine::open_engine({.kind = engine::EngineKind::kFake,
+                               .model_path = std::to_string(file),
+                               .served_name = model,
+                               .sequences = size.sequences,
+                               .tokens_per_sequence = size.rows_per_sequence,
+                               .batch_tokens = size.batch_tokens,
+                               .shared_kv = shared_kv,
+                               .own_weights = true});
 }
 
 }  // namespace
 
-FaultyEngine::FaultyEngine(Options options, uint32_t file, Faults faults)
-    : SimEngine(with_file(std::move(options), file)), file_(file), faults_(std::move(faults)) {}
+FaultyEngine::FaultyEngine(const Options& options, Faults faults)
+    : SimEngine(options.step_time),
+      inner_(fake(options.size, options.shared_kv, options.model, options.file)),
+      file_(options.file),
+      faults_(std::move(faults)) {}
 
 Status FaultyEngine::step(std::span<const engine::StepItem> items) {
   if (std::exchange(hang_asked_, false)) {
@@ -38,7 +48,7 @@ Status FaultyEngine::step(std::span<const engine::StepItem> items) {
   if (std::exchange(next_step_fails_, false) || faults_.step_fails()) {
     return Error{ErrorCode::kInternal, "the engine failed"};
   }
-  return inner().step(items);
+  return inner_->step(items);
 }
 
 std::span<const float> FaultyEngine::of_file(std::span<const float> logits, uint32_t file,
@@ -55,17 +65,12 @@ Status FaultyEngine::reserve(SequenceId sequence, uint32_t rows) {
   if (faults_.reserve_fails()) {
     return Error{ErrorCode::kOverloaded, "no rows"};
   }
-  return inner().reserve(sequence, rows);
+  return inner_->reserve(sequence, rows);
 }
 
 Oracle::Oracle(uint32_t rows_per_sequence)
-    : engine_(*engine::open_engine({.kind = engine::EngineKind::kFake,
-                                    .model_path = "0",
-                                    .served_name = "oracle",
-                                    .sequences = 1,
-                                    .tokens_per_sequence = rows_per_sequence,
-                                    .batch_tokens = 512,
-                                    .own_weights = true})) {}
+    : engine_(fake({.sequences = 1, .rows_per_sequence = rows_per_sequence, .batch_tokens = 512},
+                   /*shared_kv=*/false, "oracle", /*file=*/0)) {}
 
 bool Oracle::knows(const Ask& ask, const std::vector<SimText>& texts) {
   return std::ranges::any_of(files_, [&](uint32_t file) { return texts_of(ask, file) == texts; });

@@ -1,5 +1,6 @@
-// FaultyEngine: a simulated engine whose tokens depend on all rows of their sequence. Its steps
-// fail, hang, get slow, and crash the process at the killer's token.
+// FaultyEngine: the fake engine (engine/fake_engine.h) in a simulated process. Its tokens depend on
+// all rows of their sequence. Its steps fail, hang, get slow, and crash the process at the killer's
+// token.
 //
 // Oracle: the text that one such engine alone gives a request.
 #pragma once
@@ -9,10 +10,12 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "launcher/simulator/sim_engine.h"
 #include "tests/simulation/workload.h"
+#include "worker/core/worker_core.h"
 
 namespace pdjob::simulation {
 
@@ -24,8 +27,14 @@ class FaultyEngine final : public SimEngine {
     std::function<void()> crash;  // The process is to die at once.
     std::function<Instant()> now;
   };
-  // Engines with another number of a file give other tokens.
-  FaultyEngine(Options options, uint32_t file, Faults faults);
+  struct Options {
+    worker::EngineSize size;
+    bool shared_kv = false;
+    std::string model;
+    StepTime step_time;
+    uint32_t file = 0;  // Engines with another number of a file give other tokens.
+  };
+  FaultyEngine(const Options& options, Faults faults);
 
   void set_slowness(uint32_t factor) { slowness_ = factor; }
   void fail_next_step() { next_step_fails_ = true; }
@@ -33,16 +42,34 @@ class FaultyEngine final : public SimEngine {
   void hang() { hang_asked_ = true; }
   Instant hangs_since() const override { return hangs_since_; }
 
+  const engine::ModelFacts& facts() const override { return inner_->facts(); }
+  const engine::EngineConfig& config() const override { return inner_->config(); }
+  const engine::Vocabulary& vocabulary() const override { return inner_->vocabulary(); }
+  const engine::KvRegion& kv_region(SequenceId sequence) const override {
+    return inner_->kv_region(sequence);
+  }
+  std::span<const float> logits_at(SequenceId sequence, uint32_t index) const override {
+    return inner_->logits_at(sequence, index);
+  }
+  std::span<const float> hidden_at(SequenceId sequence, uint32_t index) const override {
+    return inner_->hidden_at(sequence, index);
+  }
+  uint32_t length(SequenceId sequence) const override { return inner_->length(sequence); }
+  Status fork(SequenceId from, SequenceId to) override { return inner_->fork(from, to); }
+  void clear(SequenceId sequence) override { inner_->clear(sequence); }
+  void trim(SequenceId sequence, uint32_t rows) override { inner_->trim(sequence, rows); }
+
   Status step(std::span<const engine::StepItem> items) override;
   Status reserve(SequenceId sequence, uint32_t rows) override;
   std::span<const float> logits(SequenceId sequence) const override {
-    return of_file(inner().logits(sequence), file_, turned_[sequence]);
+    return of_file(inner_->logits(sequence), file_, turned_[sequence]);
   }
   // The logits that the model of this file gives instead.
   static std::span<const float> of_file(std::span<const float> logits, uint32_t file,
                                         std::vector<float>& buffer);
 
  private:
+  const std::unique_ptr<engine::Engine> inner_;
   const uint32_t file_;
   mutable std::map<SequenceId, std::vector<float>> turned_;
   const Faults faults_;

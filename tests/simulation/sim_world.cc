@@ -658,12 +658,12 @@ void SimWorld::begin(const SimCluster::Order& order) {
 std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order) {
   const net::Role role = order.spec.role;
   auto engine = std::make_unique<FaultyEngine>(
-      SimEngine::Options{
+      FaultyEngine::Options{
           .size = role == net::Role::kPrefill ? shape_.prefill_engine : shape_.engine,
           .shared_kv = shape_.shared_kv,
           .model = order.spec.model,
-          .step_time = shape_.step_time},
-      file_of(order.spec),
+          .step_time = shape_.step_time,
+          .file = file_of(order.spec)},
       FaultyEngine::Faults{.step_fails = [this] { return fault(plan_.dials.step_fails); },
                            .reserve_fails = [this] { return fault(plan_.dials.reserve_fails); },
                            .crash =

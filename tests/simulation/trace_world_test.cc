@@ -8,7 +8,7 @@
 
 #include "common/log.h"
 #include "launcher/simulator/load_file.h"
-#include "launcher/simulator/sim_engine.h"
+#include "launcher/simulator/modelled_engine.h"
 #include "tests/simulation/invariants.h"
 
 namespace pdjob::simulation {
@@ -34,9 +34,9 @@ TEST(StepTime, CountsTokensAndTheRowsThatTheyRead) {
 }
 
 TEST(StepTime, IsTheTimeOfASimulatedEngine) {
-  SimEngine engine({.size = {.sequences = 2, .rows_per_sequence = 64, .batch_tokens = 32},
-                    .model = "m",
-                    .step_time = kStep});
+  ModelledEngine engine({.size = {.sequences = 2, .rows_per_sequence = 64, .batch_tokens = 32},
+                         .model = "m",
+                         .step_time = kStep});
   const std::vector<Token> prompt(10, 'a');
   const std::vector<Token> one(1, 'b');
   const auto step = [&](std::vector<engine::StepItem> items) {
