@@ -12,8 +12,8 @@ namespace pdjob::launcher {
 namespace {
 
 // For kOneByOne: some requests of the load, each alone.
-constexpr size_t kAloneRequests = 40;
-constexpr Duration kAloneApart = std::chrono::minutes(10);
+constexpr size_t kAloneRequests = 20;
+constexpr Duration kAloneApartMin = std::chrono::seconds(20);
 // A worker of one role helps the other from so many requests on.
 constexpr uint32_t kSpillRequests = 2;
 constexpr double kMoreLoad = 1.2;
@@ -24,7 +24,9 @@ SimulationAsked alone(const SimulationAsked& asked) {
   few.load.clear();
   for (size_t i = 0; i < asked.load.size(); i += every) {
     few.load.push_back(asked.load[i]);
-    few.load.back().at = static_cast<int64_t>(few.load.size() - 1) * kAloneApart;
+    // One that is not done by then misses its SLO.
+    few.load.back().at =
+        static_cast<int64_t>(few.load.size() - 1) * std::max(kAloneApartMin, 20 * asked.slo.ttft);
   }
   return few;
 }
