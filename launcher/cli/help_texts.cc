@@ -13,6 +13,8 @@ constexpr auto kTexts = std::to_array<std::pair<std::string_view, std::string_vi
   pdjob job.yaml                                start a job; Ctrl-C drains and stops it
   pdjob job.yaml --set decode.workers=4         the same, with one key changed
   pdjob plan job.yaml                           show what would run, and start nothing
+  pdjob simulate job.yaml --rate 2 --prompt 500 --output 50
+                                                how it would serve a load, without machines
   pdjob ps                                      the jobs that run here
   pdjob status quickstart                       what runs, and how it is doing
   pdjob top                                     the same, live: load, latencies, rates
@@ -48,6 +50,16 @@ Examples:
 The machines of --assume:
   nodes:
     box: {count: 2, cores: 64, memory: 512GiB, gpus: 8, labels: {zone: a}}
+)"},
+    {"simulate", R"(
+Examples:
+  pdjob simulate job.yaml --rate 20 --prompt 3000 --output 300 --slo ttft=1s,itl=50ms
+  pdjob simulate job.yaml --rate 5@50s,50@10s --prompt 3000~0.5 --output 100..500
+  pdjob simulate job.yaml --trace conversation_trace.jsonl --requests 2000 --html page.html
+  pdjob simulate job.yaml --set decode.workers=3 --model h100.json --rate 20 --prompt 3000 --output 300
+
+The first line says what separate prefill and decode workers gain or cost, against
+the same number of workers that do both. Nothing is started.
 )"},
     {"convert", R"(
 Examples:

@@ -24,6 +24,7 @@
 #include "launcher/cli/reference_arguments.h"
 #include "launcher/cli/scale_command.h"
 #include "launcher/cli/stop_command.h"
+#include "launcher/compare/simulate_arguments.h"
 #include "launcher/doctor/doctor_command.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_plan.h"
@@ -97,6 +98,7 @@ struct CommandLine {
   PlanFlags plan;
   std::optional<ProcessArguments> processes;
   std::optional<BatchArguments> batches;
+  std::optional<SimulateArguments> simulations;
   std::optional<ReferenceArguments> references;
   std::optional<CompletionArguments> completions;
 
@@ -122,6 +124,7 @@ struct CommandLine {
     add_stop();
     processes.emplace(app, places, exit_code);
     batches.emplace(app, places, exit_code);
+    simulations.emplace(app, places, exit_code);
     references.emplace(app, PDJOB_VERSION, exit_code);
     completions.emplace(app, exit_code);
     add_help_texts(app, "");

@@ -54,17 +54,6 @@ Result<net::ProcessSpec> read_spec(int fd) {
 // For ps and ss, which would show "exe". The kernel keeps 15 characters.
 void name_process(const std::string& name) { prctl(PR_SET_NAME, ("pdjob:" + name).c_str()); }
 
-// Only decode workers have streams to protect from long steps; a worker of both roles computes all
-// its prompts in any case.
-decode::DecodeConfig decode_config(const WorkerSpec& work, net::Role role) {
-  decode::DecodeConfig config = work.decode;
-  if (config.local_chunk_tokens == 0 && role == net::Role::kDecode && !work.engine.gpu &&
-      work.engine.gpu_layers == 0) {
-    config.local_chunk_tokens = decode::kShortChunk;
-  }
-  return config;
-}
-
 int run_worker_as(net::ProcessSpec spec, WorkerSpec work) {
   engine::EngineConfig& engine = work.engine;
   if (spec.threads_fd >= 0 && borrows_threads(engine)) {

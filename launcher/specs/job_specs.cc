@@ -171,6 +171,17 @@ WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::R
           .fingerprint = foreign_fingerprint(model)};
 }
 
+// Only decode workers have streams to protect from long steps; a worker of both roles computes all
+// its prompts in any case.
+decode::DecodeConfig decode_config(const WorkerSpec& work, net::Role role) {
+  decode::DecodeConfig config = work.decode;
+  if (config.local_chunk_tokens == 0 && role == net::Role::kDecode && !work.engine.gpu &&
+      work.engine.gpu_layers == 0) {
+    config.local_chunk_tokens = decode::kShortChunk;
+  }
+  return config;
+}
+
 JobSpecs specs_of(const JobConfig& config) {
   JobSpecs specs{.launcher = yaml_of(launcher_values(config))};
   for (const ModelConfig& model : config.models) {

@@ -57,6 +57,8 @@ struct BatchSpec {
 };
 
 WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::Role role);
+// How a worker with this role batches, which is not kPrefill. The chunk may depend on its engine.
+decode::DecodeConfig decode_config(const WorkerSpec& work, net::Role role);
 
 // Routers and the Batch API's process have no model.
 using SpecKey = std::pair<net::Role, std::string>;

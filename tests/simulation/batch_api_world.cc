@@ -10,9 +10,9 @@
 #include "batch/api/batch_lifecycle.h"
 #include "batch/catalog/books.h"
 #include "batch/catalog/catalog_file.h"
+#include "launcher/simulator/sim_loop.h"
 #include "tests/simulation/invariants.h"
 #include "tests/simulation/sim_disk.h"
-#include "tests/simulation/sim_loop.h"
 
 namespace pdjob::simulation {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "kvtransfer/nccl/nccl_links.h"
 #include "kvtransfer/session/endpoint.h"
+#include "launcher/simulator/sim_process.h"
+#include "launcher/simulator/sim_sockets.h"
 #include "tests/simulation/invariants.h"
 #include "tests/simulation/sim_nccl.h"
-#include "tests/simulation/sim_process.h"
-#include "tests/simulation/sim_sockets.h"
 #include "tests/simulation/sim_trace.h"
 
 namespace pdjob::simulation {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kvtransfer/open_transport.h"
+#include "tests/simulation/faulty_sockets.h"
 #include "tests/simulation/kv_worker.h"
 #include "tests/simulation/lying_peer.h"
 #include "tests/support/fault_transport.h"
@@ -299,7 +300,7 @@ class KvWorld {
   Invariants invariants_;
   SimLoop loop_;
   Random random_;
-  SimSockets sockets_;
+  FaultySockets sockets_;
   const Dials dials_;
   // The sender is slow, and stopped while it has rows to send: when it goes on, it may write to
   // rows that are no longer its own.

@@ -6,9 +6,9 @@
 #include "common/time.h"
 #include "launcher/plan/job_config.h"
 #include "launcher/plan/scaling_config.h"
+#include "launcher/simulator/step_time.h"
 #include "router/config/router_config.h"
 #include "tests/simulation/scenario.h"
-#include "launcher/simulator/step_time.h"
 #include "tests/simulation/workload.h"
 #include "worker/core/worker_core.h"
 

@@ -14,9 +14,9 @@
 
 #include "common/random.h"
 #include "launcher/agents/agent_cluster.h"
+#include "launcher/simulator/sim_process.h"
 #include "tests/simulation/sim_cluster.h"
 #include "tests/simulation/sim_links.h"
-#include "tests/simulation/sim_process.h"
 
 namespace pdjob::simulation {
 

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/simulator/sim_process.h"
 #include "net/http/http_client.h"
+#include "tests/simulation/faulty_engine.h"
 #include "tests/simulation/invariants.h"
-#include "tests/simulation/sim_engine.h"
-#include "tests/simulation/sim_process.h"
 #include "tests/simulation/workload.h"
 
 namespace pdjob::simulation {

@@ -12,7 +12,7 @@
 
 #include "common/random.h"
 #include "launcher/clusters/cluster.h"
-#include "tests/simulation/sim_loop.h"
+#include "launcher/simulator/sim_loop.h"
 
 namespace pdjob::simulation {
 

@@ -14,7 +14,7 @@
 
 #include "common/random.h"
 #include "kvtransfer/nccl/nccl_device.h"
-#include "tests/simulation/sim_process.h"
+#include "launcher/simulator/sim_process.h"
 
 namespace pdjob::simulation {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "launcher/ray/shim_line.h"
+#include "launcher/simulator/sim_loop.h"
 #include "tests/simulation/invariants.h"
-#include "tests/simulation/sim_loop.h"
 
 namespace pdjob::simulation {
 

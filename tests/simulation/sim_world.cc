@@ -1,6 +1,7 @@
 #include "tests/simulation/sim_world.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,8 +16,11 @@
 #include "launcher/job_scaling.h"
 #include "launcher/job_start.h"
 #include "launcher/job_stragglers.h"
+#include "launcher/simulator/sim_router.h"
+#include "launcher/specs/job_specs.h"
 #include "prefill/prefill_worker.h"
 #include "tests/simulation/faults.h"
+#include "tests/simulation/faulty_sockets.h"
 #include "tests/simulation/shape.h"
 #include "tests/simulation/sim_agents.h"
 #include "tests/simulation/sim_async_clients.h"
@@ -26,8 +30,8 @@
 #include "tests/simulation/sim_hands.h"
 #include "tests/simulation/sim_ledger.h"
 #include "tests/simulation/sim_links.h"
-#include "tests/simulation/sim_router.h"
 #include "tests/simulation/slow_watch.h"
+#include "tests/simulation/watched_worker.h"
 #include "tests/support/fault_transport.h"
 
 namespace pdjob::simulation {
@@ -67,6 +71,14 @@ const std::string kHead = "head";  // The node of the routers; it is never lost.
 const launcher::Node kHeadNode{.name = kHead, .host = kDoor.host, .routers_only = true};
 const std::string kLauncherHost = "10.0.0.9";
 
+// Of the job's file when the worker was started.
+uint32_t file_of(const net::ProcessSpec& spec) {
+  const auto work = launcher::read_worker_spec(spec.name, spec.work.empty() ? "{}" : spec.work);
+  PDJOB_CHECK(work, work.error().message);
+  const std::string name = std::filesystem::path(work->model).stem();
+  return name.empty() ? 0 : static_cast<uint32_t>(std::stoul(name));
+}
+
 class WaitsForNodes final : public launcher::Cluster::Handler {
  public:
   void on_cluster_event(const launcher::ClusterEvent& /*event*/) override {}
@@ -93,10 +105,17 @@ class SimWorld final : public launcher::JobRunner::Observer {
         scene_{.loop = loop_,
                .http = http_,
                .kv = kv_,
-               .control = control_,
-               .invariants = invariants_,
-               .trace = [this](const std::string& who,
-                               const std::string& what) { trace_.line(now(), who, what); }},
+               .join =
+                   [this](SimProcess& process, net::ControlClient::Handler& handler,
+                          const net::ProcessSpec& spec) {
+                     return control_.join(process, handler, spec.name,
+                                          spec.control.client.public_key);
+                   }},
+        watcher_{.invariants = invariants_,
+                 .trace = [this](const std::string& who,
+                                 const std::string& what) { trace_.line(now(), who, what); },
+                 .sabotage = options.sabotage,
+                 .requests_queued = shape_.requests_queued},
         oracle_(shape_.engine.rows_per_sequence),
         client_("client",
                 {.loop = loop_, .seed = random_.next(), .streams = &http_, .host = "10.0.0.8"}),
@@ -282,8 +301,8 @@ class SimWorld final : public launcher::JobRunner::Observer {
   Invariants invariants_;
   Random random_;
   SimCuts cuts_;
-  SimSockets http_;
-  SimSockets kv_;
+  FaultySockets http_;
+  FaultySockets kv_;
   SimControl control_;
   SimMachines machines_;
   std::unique_ptr<SimCluster> head_;  // Null: the merged cluster has it.
@@ -293,6 +312,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   std::set<std::string> slow_nodes_;
   std::set<Incarnation> limping_;
   const SimScene scene_;
+  const Watcher watcher_;
   Oracle oracle_;
   SimProcess client_;
   SimClients clients_;
@@ -637,17 +657,27 @@ void SimWorld::begin(const SimCluster::Order& order) {
 
 std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order) {
   const net::Role role = order.spec.role;
-  return std::make_unique<SimWorker>(
-      scene_,
+  auto engine = std::make_unique<FaultyEngine>(
+      SimEngine::Options{
+          .size = role == net::Role::kPrefill ? shape_.prefill_engine : shape_.engine,
+          .shared_kv = shape_.shared_kv,
+          .model = order.spec.model,
+          .step_time = shape_.step_time},
+      file_of(order.spec),
+      FaultyEngine::Faults{.step_fails = [this] { return fault(plan_.dials.step_fails); },
+                           .reserve_fails = [this] { return fault(plan_.dials.reserve_fails); },
+                           .crash =
+                               [this, who = order.incarnation] {
+                                 clients_.on_kill();
+                                 end(who, "signal 11 (Segmentation fault)", true);
+                               },
+                           .now = [this] { return now(); }});
+  return std::make_unique<WatchedWorker>(
+      scene_, watcher_,
       SimWorkerOptions{
           .spec = order.spec,
-          .engine = role == net::Role::kPrefill ? shape_.prefill_engine : shape_.engine,
-          .step_time = shape_.step_time,
-          .requests_queued = shape_.requests_queued,
-          .shared_kv = shape_.shared_kv,
           .two_hop = shape_.two_hop,
           .make_core = core_factory(role),
-          .sabotage = options_.sabotage,
           .kv = {.transport = shape_.shared_kv ? kvtransfer::TransportKind::kAuto
                                                : kvtransfer::TransportKind::kTcp,
                  .lease = kLease,
@@ -659,16 +689,9 @@ std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order)
                                                  : fault(plan_.dials.push_fails) ? FaultKind::kFail
                                                                                  : FaultKind::kNone,
                                          .bit = random_.next()};
-          }),
-          .faults = {.step_fails = [this] { return fault(plan_.dials.step_fails); },
-                     .reserve_fails = [this] { return fault(plan_.dials.reserve_fails); },
-                     .crash =
-                         [this, who = order.incarnation] {
-                           clients_.on_kill();
-                           end(who, "signal 11 (Segmentation fault)", true);
-                         },
-                     .now = [this] { return now(); }}},
-      random_.next(), [this, who = order.incarnation] { end(who, "exit code 0", false); });
+          })},
+      std::move(engine), random_.next(),
+      [this, who = order.incarnation] { end(who, "exit code 0", false); });
 }
 
 void SimWorld::gone(Incarnation who) {
@@ -960,7 +983,7 @@ void SimWorld::strike(const Fault& fault) {
   trace_.line(now(), "fault", to_string(fault.kind));
   Incarnation who;
   SimMember* const member = choose(fault.target, &who);
-  auto* const worker = dynamic_cast<SimWorker*>(member);
+  auto* const worker = dynamic_cast<WatchedWorker*>(member);
   if (fault.kind == &FaultWeights::kill) {
     const auto& followers = machines_.followers();
     if (!followers.empty() && fault.target % 3 == 0) {
@@ -998,11 +1021,11 @@ void SimWorld::strike(const Fault& fault) {
   } else if (fault.kind == &FaultWeights::hang) {
     if (worker != nullptr) {
       clients_.on_connection_broken();
-      worker->engine().hang();
+      worker->faulty().hang();
     }
   } else if (fault.kind == &FaultWeights::step_fails) {
     if (worker != nullptr) {
-      worker->engine().fail_next_step();
+      worker->faulty().fail_next_step();
     }
   } else if (fault.kind == &FaultWeights::kv_link_breaks) {
     kv_.reset_one();
@@ -1030,9 +1053,9 @@ void SimWorld::strike(const Fault& fault) {
 void SimWorld::make_slow(Incarnation who) {
   const auto member = members_.find(who);
   auto* const worker =
-      member == members_.end() ? nullptr : dynamic_cast<SimWorker*>(member->second.get());
+      member == members_.end() ? nullptr : dynamic_cast<WatchedWorker*>(member->second.get());
   if (worker != nullptr) {
-    worker->engine().set_slowness(20);
+    worker->faulty().set_slowness(20);
     slow_watch_.slow(who);
     trace_.line(now(), worker->process().name(), "computes slowly");
   }
@@ -1042,7 +1065,7 @@ void SimWorld::make_normal(Incarnation who) {
   const auto order = machines_.running().find(who);
   if (members_.contains(who) && !limping_.contains(who) &&
       !slow_nodes_.contains(order->second.node)) {
-    static_cast<SimWorker&>(*members_.at(who)).engine().set_slowness(1);
+    static_cast<WatchedWorker&>(*members_.at(who)).faulty().set_slowness(1);
     slow_watch_.normal(who, now());
   }
 }

@@ -16,7 +16,7 @@
 #include "tests/simulation/sim_async_clients.h"
 #include "tests/simulation/sim_clients.h"
 #include "tests/simulation/sim_trace.h"
-#include "tests/simulation/sim_worker.h"
+#include "tests/simulation/watched_worker.h"
 
 namespace pdjob::simulation {
 

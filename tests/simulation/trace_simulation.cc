@@ -30,7 +30,8 @@
 #include <vector>
 
 #include "common/log.h"
-#include "tests/simulation/trace_world.h"
+#include "launcher/simulator/load_file.h"
+#include "launcher/simulator/trace_world.h"
 
 namespace pdjob::simulation {
 namespace {
@@ -225,9 +226,6 @@ class Comparison {
     run.scale.rate = rate;
     run.patience = 10 * all_.slo.ttft;
     const TraceResult result = play(run);
-    if (!result.violation.empty()) {
-      fail(result.violation);
-    }
     const Goodput goodput = goodput_of(result, all_.slo);
     uint64_t prompt_tokens = 0;
     for (const TraceRequest& request : trace_) {
@@ -273,11 +271,11 @@ class Comparison {
 };
 
 RequestTrace trace_of(const Arguments& all) {
-  auto read = read_trace(all.file);
+  auto read = read_load_file(all.file, {});
   if (!read) {
     fail(read.error().message);
   }
-  RequestTrace trace = std::move(*read);
+  RequestTrace trace = std::move(read->requests);
   spread_arrivals(trace, std::chrono::seconds(3), all.seed);
   trace.erase(trace.begin(),
               trace.begin() + static_cast<ptrdiff_t>(std::min(all.skip, trace.size())));

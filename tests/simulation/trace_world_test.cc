@@ -1,15 +1,15 @@
 // Tests of recorded loads on virtual time: the time of steps, the reading of a trace, and its play.
-#include "tests/simulation/trace_world.h"
+#include "launcher/simulator/trace_world.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "common/log.h"
-#include "tests/simulation/sim_engine.h"
+#include "launcher/simulator/load_file.h"
+#include "launcher/simulator/sim_engine.h"
+#include "tests/simulation/invariants.h"
 
 namespace pdjob::simulation {
 namespace {
@@ -36,12 +36,7 @@ TEST(StepTime, CountsTokensAndTheRowsThatTheyRead) {
 TEST(StepTime, IsTheTimeOfASimulatedEngine) {
   SimEngine engine({.size = {.sequences = 2, .rows_per_sequence = 64, .batch_tokens = 32},
                     .model = "m",
-                    .step_time = kStep,
-                    .reads_rows = false},
-                   {.step_fails = [] { return false; },
-                    .reserve_fails = [] { return false; },
-                    .crash = [] {},
-                    .now = [] { return Instant(); }});
+                    .step_time = kStep});
   const std::vector<Token> prompt(10, 'a');
   const std::vector<Token> one(1, 'b');
   const auto step = [&](std::vector<engine::StepItem> items) {
@@ -56,14 +51,16 @@ TEST(StepTime, IsTheTimeOfASimulatedEngine) {
 }
 
 RequestTrace small_trace() {
-  auto read = read_trace(std::string(PDJOB_TRACES) + "/small.jsonl");
+  auto read = read_load_file(std::string(PDJOB_TRACES) + "/small.jsonl", {});
   EXPECT_TRUE(read) << read.error().message;
-  return *read;
+  EXPECT_EQ(read->format, "Mooncake");
+  return read->requests;
 }
 
 TEST(RequestTrace, IsReadAndSpreadWithinItsSteps) {
   RequestTrace trace = small_trace();
   ASSERT_EQ(trace.size(), 40U);
+  EXPECT_EQ(arrival_step(trace), seconds(3));
   EXPECT_EQ(trace[5].at, seconds(3));
   const RequestTrace before = trace;
   spread_arrivals(trace, seconds(3), 1);
@@ -92,22 +89,6 @@ TEST(RequestTrace, GivesEqualBlocksEqualTokens) {
   EXPECT_LT(differ.first - a.begin(), 40);
 }
 
-TEST(RequestTrace, RefusesWhatIsNoTrace) {
-  const std::string path = testing::TempDir() + "/no_trace.jsonl";
-  const auto error_of = [&](const char* text) {
-    std::ofstream(path) << text;
-    const auto read = read_trace(path);
-    std::remove(path.c_str());
-    return read.has_value() ? "" : read.error().message;
-  };
-  EXPECT_NE(error_of("{}\n").find(":1: "), std::string::npos);
-  EXPECT_NE(
-      error_of(R"({"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [1]})")
-          .find("one id for each 512"),
-      std::string::npos);
-  EXPECT_NE(read_trace("/no/such/file").error().message.find("cannot read"), std::string::npos);
-}
-
 TraceRun run_of(uint32_t prefill, uint32_t decode, uint32_t both) {
   TraceRun run{.trace = small_trace(), .scale = {.prompt_divisor = 16, .output_divisor = 16}};
   spread_arrivals(run.trace, seconds(3), 1);
@@ -122,13 +103,50 @@ TraceRun run_of(uint32_t prefill, uint32_t decode, uint32_t both) {
 TEST(TraceWorld, IsDecidedByItsSeedAlone) {
   const TraceResult first = play(run_of(2, 1, 0));
   const TraceResult again = play(run_of(2, 1, 0));
-  EXPECT_EQ(first.violation, "");
   EXPECT_GT(first.rows_reused, 0U);
   ASSERT_EQ(first.outcomes.size(), again.outcomes.size());
   for (size_t i = 0; i < first.outcomes.size(); ++i) {
     EXPECT_TRUE(first.outcomes[i].served) << i;
     EXPECT_EQ(first.outcomes[i].ttft, again.outcomes[i].ttft) << i;
     EXPECT_EQ(first.outcomes[i].itl, again.outcomes[i].itl) << i;
+  }
+}
+
+// Checks each step of a core.
+class CheckedCore final : public worker::WorkerCore {
+ public:
+  CheckedCore(Invariants& invariants, const std::string& name, const worker::EngineSize& size,
+              std::unique_ptr<WorkerCore> core)
+      : watch_(invariants, name, {.engine = size, .requests_queued = 256}),
+        core_(std::move(core)) {}
+  void step(const worker::Event& event, Instant now,
+            std::vector<worker::Effect>& effects) override {
+    watch_.before(event);
+    core_->step(event, now, effects);
+    for (const worker::Effect& effect : effects) {
+      watch_.after(effect);
+    }
+    watch_.check(core_->load());
+  }
+  Instant next_wakeup() const override { return core_->next_wakeup(); }
+  worker::CoreLoad load() const override { return core_->load(); }
+
+ private:
+  CoreWatch watch_;
+  const std::unique_ptr<WorkerCore> core_;
+};
+
+TEST(TraceWorld, KeepsTheInvariantsOfWorkers) {
+  for (const bool both : {false, true}) {
+    Invariants invariants;
+    TraceRun run = both ? run_of(0, 0, 3) : run_of(2, 1, 0);
+    run.around = [&](const std::string& name, worker::CoreFactory make) {
+      return [&invariants, name, make = std::move(make)](const worker::EngineSize& size) {
+        return std::make_unique<CheckedCore>(invariants, name, size, make(size));
+      };
+    };
+    EXPECT_EQ(play(run).outcomes.size(), 40U);
+    EXPECT_EQ(invariants.violation(), "");
   }
 }
 

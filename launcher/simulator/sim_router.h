@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "common/check.h"
+#include "launcher/simulator/sim_worker.h"
 #include "net/control/process_spec.h"
 #include "net/outbound/outbound_client.h"
 #include "router/http_api.h"
 #include "router/members/static_workers.h"
 #include "router/router_member.h"
-#include "tests/simulation/sim_worker.h"
 
 namespace pdjob::simulation {
 

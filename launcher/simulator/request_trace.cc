@@ -1,44 +1,23 @@
-#include "tests/simulation/request_trace.h"
+#include "launcher/simulator/request_trace.h"
 
 #include <algorithm>
-#include <fstream>
-
-#include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "common/check.h"
 #include "common/random.h"
 
 namespace pdjob::simulation {
 
-Result<RequestTrace> read_trace(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    return Error{ErrorCode::kInvalidArgument, "cannot read " + path};
+Duration arrival_step(const RequestTrace& trace) {
+  int64_t step = 0;
+  bool shared = false;
+  for (size_t i = 1; i < trace.size(); ++i) {
+    const int64_t distance = (trace[i].at - trace[i - 1].at).count();
+    shared = shared || distance == 0;
+    step = std::gcd(step, distance);
   }
-  RequestTrace trace;
-  std::string line;
-  try {
-    while (std::getline(file, line)) {
-      const auto request = nlohmann::json::parse(line);
-      trace.push_back({.at = std::chrono::milliseconds(request.at("timestamp").get<uint32_t>()),
-                       .prompt_tokens = request.at("input_length").get<uint32_t>(),
-                       .output_tokens = request.at("output_length").get<uint32_t>(),
-                       .blocks = request.at("hash_ids").get<std::vector<uint64_t>>()});
-      const TraceRequest& last = trace.back();
-      if (last.prompt_tokens == 0 ||
-          last.blocks.size() !=
-              (uint64_t{last.prompt_tokens} + kTraceBlockTokens - 1) / kTraceBlockTokens) {
-        return Error{ErrorCode::kInvalidArgument,
-                     path + ":" + std::to_string(trace.size()) +
-                         ": hash_ids must have one id for each 512 tokens of input_length"};
-      }
-    }
-  } catch (const std::exception& error) {
-    return Error{ErrorCode::kInvalidArgument,
-                 path + ":" + std::to_string(trace.size() + 1) + ": " + error.what()};
-  }
-  std::ranges::stable_sort(trace, {}, &TraceRequest::at);
-  return trace;
+  constexpr Duration kShortest = std::chrono::milliseconds(100);
+  return shared && Duration(step) >= kShortest ? Duration(step) : Duration::zero();
 }
 
 void spread_arrivals(RequestTrace& trace, Duration step, uint64_t seed) {

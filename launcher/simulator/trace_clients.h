@@ -8,15 +8,17 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/simulator/request_trace.h"
+#include "launcher/simulator/sim_process.h"
 #include "net/http/http_client.h"
-#include "tests/simulation/request_trace.h"
-#include "tests/simulation/sim_process.h"
 
 namespace pdjob::simulation {
 
 // What a client saw of its request.
 struct TraceOutcome {
-  bool served = false;  // All its tokens came.
+  Duration at{};         // When it was asked, from the beginning of the load.
+  bool served = false;   // All its tokens came.
+  bool refused = false;  // It was answered with an error, or broke off.
   Duration ttft{};      // Until the first token.
   Duration itl{};       // Mean time between two tokens; 0 if there is only one.
   Duration gap_max{};   // The longest of these times.
@@ -26,9 +28,9 @@ class TraceClients final : net::HttpCallHandler {
  public:
   TraceClients(SimProcess& process, size_t requests);
 
-  // Sends request `index` now.
+  // Sends request `index` now. Its client waits for its first token since `asked`.
   void send(size_t index, const TraceRequest& request, const TraceScale& scale,
-            const net::HttpAddress& router);
+            const net::HttpAddress& router, Instant asked);
 
   bool all_ended() const { return ended_ == outcomes_.size(); }
   // By index. A request that has not ended is not served.
@@ -38,7 +40,7 @@ class TraceClients final : net::HttpCallHandler {
   struct Call {
     size_t index = 0;
     uint32_t tokens_wanted = 0;
-    Instant sent;
+    Instant asked;
     int status = 0;
     net::ChunkDecoder chunks;
     std::string unread;  // Less than one event.

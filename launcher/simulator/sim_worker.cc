@@ -1,6 +1,5 @@
-#include "tests/simulation/sim_worker.h"
+#include "launcher/simulator/sim_worker.h"
 
-#include <filesystem>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -8,8 +7,6 @@
 #include <unistd.h>
 
 #include "kvtransfer/open_transport.h"
-#include "launcher/specs/job_specs.h"
-#include "tests/support/worker_words.h"
 #include "worker/core/fingerprint.h"
 
 namespace pdjob::simulation {
@@ -28,44 +25,21 @@ std::string listener_name(const kvtransfer::EndpointAddress& address,
   return transport.unix_name != nullptr ? address.*transport.unix_name : address.host;
 }
 
-// Of the job's file when the worker was started.
-uint32_t file_of(const net::ProcessSpec& spec) {
-  const auto work = launcher::read_worker_spec(spec.name, spec.work.empty() ? "{}" : spec.work);
-  PDJOB_CHECK(work, work.error().message);
-  const std::string name = std::filesystem::path(work->model).stem();
-  return name.empty() ? 0 : static_cast<uint32_t>(std::stoul(name));
-}
-
 }  // namespace
 
-// Checks each step of a core, and traces it.
-class SimWorker::WatchedCore final : public worker::WorkerCore {
+// Counts the rows that prompts reuse.
+class SimWorker::CountingCore final : public worker::WorkerCore {
  public:
-  WatchedCore(SimWorker& worker, std::unique_ptr<WorkerCore> core)
+  CountingCore(SimWorker& worker, std::unique_ptr<WorkerCore> core)
       : worker_(worker), core_(std::move(core)) {}
 
   void step(const worker::Event& event, Instant now,
             std::vector<worker::Effect>& effects) override {
-    const SimScene& scene = worker_.scene_;
-    const bool idle = std::holds_alternative<worker::EngineFree>(event);
-    if (!idle) {
-      scene.trace(worker_.process_.name(), "< " + worker::word(event));
-    }
-    worker_.watch_.before(event);
     core_->step(event, now, effects);
-    worker_.scene_.invariants.expect(worker_.endpoint_.stats().fingerprints_refused == 0,
-                                     "only workers whose KV means the same are paired, but not",
-                                     worker_.options_.spec.engine_id);
     for (const worker::Effect& effect : effects) {
-      scene.trace(worker_.process_.name(), "  > " + worker::word(effect));
-      worker_.watch_.after(effect);
       if (const auto* reuse = std::get_if<worker::ReportReuse>(&effect)) {
         worker_.rows_reused_ += reuse->rows;
       }
-    }
-    worker_.watch_.check(core_->load());
-    if (scene.invariants.broken()) {
-      effects.clear();  // The run ends; the shells need not live through it.
     }
   }
   Instant next_wakeup() const override { return core_->next_wakeup(); }
@@ -76,8 +50,8 @@ class SimWorker::WatchedCore final : public worker::WorkerCore {
   const std::unique_ptr<WorkerCore> core_;
 };
 
-SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t seed,
-                     std::function<void()> end)
+SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options,
+                     std::unique_ptr<SimEngine> engine, uint64_t seed, std::function<void()> end)
     : scene_(scene),
       options_(std::move(options)),
       process_(
@@ -85,28 +59,14 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
           {.loop = scene.loop, .seed = seed, .streams = &scene.http, .host = options_.spec.host}),
       engine_thread_(process_.make_thread()),
       kv_thread_(process_.make_thread()),
-      engine_({.size = options_.engine,
-               .shared_kv = options_.shared_kv,
-               .model = options_.spec.model,
-               .step_time = options_.step_time,
-               .file = file_of(options_.spec),
-               .reads_rows = options_.reads_rows},
-              options_.faults),
-      watch_(scene.invariants, options_.spec.engine_id,
-             {.engine = {.sequences = engine_.config().sequences,
-                         .rows_per_sequence = engine_.config().tokens_per_sequence,
-                         .batch_tokens = engine_.config().batch_tokens},
-              .requests_queued = options_.requests_queued}),
-      engine_loop_(engine_,
+      engine_(std::move(engine)),
+      engine_loop_(*engine_,
                    [&] {
-                     const engine::EngineConfig& built = engine_.config();
-                     auto core = options_.make_core({.sequences = built.sequences,
-                                                     .rows_per_sequence = built.tokens_per_sequence,
-                                                     .batch_tokens = built.batch_tokens});
-                     if (options_.sabotage) {
-                       core = options_.sabotage(std::move(core));
-                     }
-                     return std::make_unique<WatchedCore>(*this, std::move(core));
+                     const engine::EngineConfig& built = engine_->config();
+                     return std::make_unique<CountingCore>(
+                         *this, options_.make_core({.sequences = built.sequences,
+                                                    .rows_per_sequence = built.tokens_per_sequence,
+                                                    .batch_tokens = built.batch_tokens}));
                    }(),
                    {.kv_lease = options_.kv.lease,
                     .now = [this] { return engine_now(); },
@@ -118,7 +78,7 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
                  .transports = *kvtransfer::transports_of(options_.kv, std::nullopt),
                  .identity = {.engine_id = options_.spec.engine_id,
                               .keys = *kvtransfer::parse_link_keys(options_.spec.link_keys),
-                              .fingerprint = worker::link_fingerprint(engine_.facts())},
+                              .fingerprint = worker::link_fingerprint(engine_->facts())},
                  .host_id = kv_address_.host_id,
                  .emit = [this](kvtransfer::EndpointEvent event) { command(std::move(event)); },
                  .open_transport = options_.open_transport}) {
@@ -136,7 +96,7 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t s
                                .kv = kv_address_,
                                .key = options_.spec.key,
                                .queue_timeout = options_.queue_timeout},
-      engine_, static_cast<worker::EngineQueue&>(*this), metrics_, [](const auto& /*answer*/) {});
+      *engine_, static_cast<worker::EngineQueue&>(*this), metrics_, [](const auto& /*answer*/) {});
   server_ = *net::HttpServer::open(process_, *api_,
                                    {.host = options_.spec.host, .port = options_.spec.port});
   api_->attach(*server_, process_);
@@ -168,7 +128,7 @@ std::unique_ptr<net::JobMember> join_job(const SimScene& scene, SimProcess& proc
       std::make_unique<net::JobMember>(process, handler, spec.name, std::chrono::seconds(5));
   member->watch_cores([&process] { return RunDelays{{getpid(), process.waited()}}; });
   if (!spec.control.empty()) {
-    member->attach(scene.control.join(process, *member, spec.name, spec.control.client.public_key));
+    member->attach(scene.join(process, *member, spec));
   }
   return member;
 }
@@ -213,7 +173,6 @@ std::string SimWorker::busy_with() const {
   name(load.requests_running, "requests running");
   name(load.requests_queued, "requests queued");
   name(load.kv_rows_used, "rows used");
-  name(watch_.idle() ? 0 : 1, "core");
   return out.str();
 }
 
@@ -223,12 +182,15 @@ Instant SimWorker::engine_now() {
   if (!in_turn_) {
     return scene_.loop.now();
   }
-  busy_until_ += engine_.take_time();
+  const Duration taken = engine_->take_time();
+  busy_ += taken;
+  busy_until_ += taken;
   return busy_until_;
 }
 
 worker::Standstill SimWorker::standstill() const {
-  return {.lasted = engine_.hangs() ? scene_.loop.now() - engine_.hangs_since() : Duration::zero()};
+  const Instant since = engine_->hangs_since();
+  return {.lasted = since == kNever ? Duration::zero() : scene_.loop.now() - since};
 }
 
 Status SimWorker::submit(worker::GenerationRequest request) {
@@ -281,11 +243,20 @@ void SimWorker::rows_ready(TransferId id, uint32_t ready) {
 }
 
 void SimWorker::commit(TransferId id, uint32_t rows, std::vector<std::byte> tail) {
-  to_kv([=, this] { endpoint_.sender().commit(id, rows, tail, kv_thread_->now()); });
+  end_of_offer([=, this] { endpoint_.sender().commit(id, rows, tail, kv_thread_->now()); });
 }
 
 void SimWorker::withdraw(TransferId id, Error reason) {
-  to_kv([=, this] { endpoint_.sender().withdraw(id, reason); });
+  end_of_offer([=, this] { endpoint_.sender().withdraw(id, reason); });
+}
+
+// Other transfers do not wait for it.
+void SimWorker::end_of_offer(std::function<void()> call) {
+  if (options_.commit_delay == Duration::zero()) {
+    to_kv(std::move(call));
+  } else {
+    kv_thread_->call_at(engine_now() + options_.commit_delay, std::move(call));
+  }
 }
 
 void SimWorker::await(TransferId id, kvtransfer::EndpointAddress peer, Instant until) {

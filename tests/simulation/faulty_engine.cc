@@ -1,6 +1,8 @@
-#include "tests/simulation/sim_engine.h"
+#include "tests/simulation/faulty_engine.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "common/check.h"
 #include "engine/sampler.h"
@@ -9,61 +11,38 @@
 namespace pdjob::simulation {
 namespace {
 
-std::unique_ptr<engine::Engine> fake(const worker::EngineSize& size, bool shared_kv,
-                                     const std::string& model, uint32_t file) {
-  return *engine::open_engine({.kind = engine::EngineKind::kFake,
-                               .model_path = std::to_string(file),
-                               .served_name = model,
-                               .sequences = size.sequences,
-                               .tokens_per_sequence = size.rows_per_sequence,
-                               .batch_tokens = size.batch_tokens,
-                               .shared_kv = shared_kv,
-                               .own_weights = true});
+SimEngine::Options with_file(SimEngine::Options options, uint32_t file) {
+  options.file = std::to_string(file);
+  return options;
 }
 
 }  // namespace
 
-SimEngine::SimEngine(const Options& options, Faults faults)
-    : inner_(fake(options.size, options.shared_kv, options.model, options.file)),
-      step_time_(options.step_time),
-      reads_rows_(options.reads_rows),
-      file_(options.file),
-      flat_logits_(inner_->facts().vocabulary),
-      faults_(std::move(faults)) {
-  flat_logits_['a'] = 100;
-}
+FaultyEngine::FaultyEngine(Options options, uint32_t file, Faults faults)
+    : SimEngine(with_file(std::move(options), file)), file_(file), faults_(std::move(faults)) {}
 
-Status SimEngine::step(std::span<const engine::StepItem> items) {
+Status FaultyEngine::step(std::span<const engine::StepItem> items) {
   if (std::exchange(hang_asked_, false)) {
-    hangs_ = true;
     hangs_since_ = faults_.now();
-    time_ += std::chrono::hours(1);
+    spend(std::chrono::hours(1));
     return Error{ErrorCode::kInternal, "the step never ends"};
   }
-  time_ += slowness_ * step_time_.begin();
-  for (const engine::StepItem& item : items) {
-    time_ += slowness_ * step_time_.of(inner_->length(item.sequence),
-                                       static_cast<uint32_t>(item.tokens.size()));
-    if (std::ranges::find(item.tokens, kKillingToken) != item.tokens.end()) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (std::ranges::find(items[i].tokens, kKillingToken) != items[i].tokens.end()) {
+      spend(slowness_ * time_of(items.first(i + 1)));
       faults_.crash();
       return Error{ErrorCode::kInternal, "the process crashes"};
     }
   }
+  spend(slowness_ * time_of(items));
   if (std::exchange(next_step_fails_, false) || faults_.step_fails()) {
     return Error{ErrorCode::kInternal, "the engine failed"};
   }
-  if (reads_rows_) {
-    return inner_->step(items);
-  }
-  std::vector<engine::StepItem> unread(items.begin(), items.end());
-  for (engine::StepItem& item : unread) {
-    item.wants_logits = false;
-  }
-  return inner_->step(unread);
+  return inner().step(items);
 }
 
-std::span<const float> SimEngine::of_file(std::span<const float> logits, uint32_t file,
-                                          std::vector<float>& buffer) {
+std::span<const float> FaultyEngine::of_file(std::span<const float> logits, uint32_t file,
+                                             std::vector<float>& buffer) {
   if (file == 0) {
     return logits;
   }
@@ -72,16 +51,21 @@ std::span<const float> SimEngine::of_file(std::span<const float> logits, uint32_
   return buffer;
 }
 
-Status SimEngine::reserve(SequenceId sequence, uint32_t rows) {
+Status FaultyEngine::reserve(SequenceId sequence, uint32_t rows) {
   if (faults_.reserve_fails()) {
     return Error{ErrorCode::kOverloaded, "no rows"};
   }
-  return inner_->reserve(sequence, rows);
+  return inner().reserve(sequence, rows);
 }
 
 Oracle::Oracle(uint32_t rows_per_sequence)
-    : engine_(fake({.sequences = 1, .rows_per_sequence = rows_per_sequence, .batch_tokens = 512},
-                   /*shared_kv=*/false, "oracle", /*file=*/0)) {}
+    : engine_(*engine::open_engine({.kind = engine::EngineKind::kFake,
+                                    .model_path = "0",
+                                    .served_name = "oracle",
+                                    .sequences = 1,
+                                    .tokens_per_sequence = rows_per_sequence,
+                                    .batch_tokens = 512,
+                                    .own_weights = true})) {}
 
 bool Oracle::knows(const Ask& ask, const std::vector<SimText>& texts) {
   return std::ranges::any_of(files_, [&](uint32_t file) { return texts_of(ask, file) == texts; });
@@ -105,7 +89,7 @@ std::vector<SimText> Oracle::texts_of(const Ask& ask, uint32_t file) {
     std::vector<float> buffer;
     for (uint32_t tokens = 1; text.finish.empty(); ++tokens) {
       const Token token =
-          sampler->sample(SimEngine::of_file(engine_->logits(sequence), file, buffer))->token;
+          sampler->sample(FaultyEngine::of_file(engine_->logits(sequence), file, buffer))->token;
       if (engine_->vocabulary().is_end(token)) {
         text.finish = "stop";
         break;

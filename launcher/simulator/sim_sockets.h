@@ -1,6 +1,6 @@
 // SimSockets: byte streams between simulated processes, like TCP and unix sockets. Bytes take time,
 // arrive in order and in pieces of any size, and fill a bounded buffer. File descriptors travel
-// along. Connections are refused, reset, or go dead without a word.
+// along.
 //
 // A socket stays readable while its process is stopped: the kernel goes on.
 //
@@ -18,12 +18,12 @@
 
 #include "common/random.h"
 #include "kvtransfer/link/link_socket.h"
-#include "tests/simulation/sim_loop.h"
-#include "tests/simulation/sim_process.h"
+#include "launcher/simulator/sim_loop.h"
+#include "launcher/simulator/sim_process.h"
 
 namespace pdjob::simulation {
 
-class SimSockets final : public SimStreams {
+class SimSockets : public SimStreams {
  public:
   using Socket = std::unique_ptr<kvtransfer::LinkSocket>;
   using Accept = std::function<void(Socket)>;
@@ -38,12 +38,11 @@ class SimSockets final : public SimStreams {
     Duration per_byte{};      // In one direction of one connection.
     size_t buffer_bytes = 0;  // Of one direction: in flight and unread.
   };
-  // `cuts` must outlive it; null: everybody reaches everybody. The seed draws the wire.
-  SimSockets(SimLoop& loop, uint64_t seed, const SimCuts* cuts = nullptr);
-  SimSockets(SimLoop& loop, uint64_t seed, const Wire& wire);
-
-  // Gives each new end a filter of its own.
-  void each_end_says(std::function<Filter()> make) { make_filter_ = std::move(make); }
+  SimSockets(SimLoop& loop, const Wire& wire, const Random& random)
+      : loop_(loop), random_(random), wire_(wire) {}
+  SimSockets(const SimSockets&) = delete;
+  SimSockets& operator=(const SimSockets&) = delete;
+  virtual ~SimSockets() = default;
 
   // `accept` runs in the thread.
   void listen(const std::string& name, SimThread& thread, Accept accept);
@@ -63,19 +62,30 @@ class SimSockets final : public SimStreams {
   Result<std::unique_ptr<net::Listener>> listen_stream(const net::ListenOptions& options,
                                                        SimThread& thread) override;
 
-  // Both return false if there is no such connection.
-  //
-  // Breaks a connection: each end gets an error.
-  bool reset_one();
-  // Nothing passes any more over a connection of Reach::kNetwork. Its ends learn nothing until
-  // `gives_up`, when TCP does.
-  bool mute_one(Duration gives_up);
+  // What tests make worse.
+ protected:
+  struct Connection;
+
+  // Each new end gets a filter of its own; null: it sends what was written.
+  virtual Filter make_filter() { return nullptr; }
+  // When bytes that are written now leave.
+  virtual Instant leaves(const std::string& /*from*/, const std::string& /*to*/) const {
+    return loop_.now();
+  }
+  // Those that are not muted, in the order in which they were made.
+  std::vector<std::shared_ptr<Connection>> alive(bool of_network);
+  // Each end gets an error.
+  static void fail(Connection& connection, int error);
+  // Nothing passes over it any more.
+  static void mute(Connection& connection);
+
+  SimLoop& loop() const { return loop_; }
+  Random& random() { return random_; }
 
  private:
   class End;
   class StreamEnd;
   class StreamListener;
-  struct Connection;
   struct Direction;
   void unlisten(const std::string& name, const SimThread& thread);
   struct Listener {
@@ -85,21 +95,20 @@ class SimSockets final : public SimStreams {
   // The host of "10.0.0.1:80"; that of a listener with another kind of name.
   std::string host_of(const std::string& name) const;
 
-  std::shared_ptr<Connection> choose(bool of_network);
+  void add(const std::shared_ptr<Connection>& made);
   Instant arrival(Direction& direction, const std::string& from, const std::string& to,
                   size_t bytes);
   void arrive(const std::string& name, const std::shared_ptr<Connection>& made);
 
   SimLoop& loop_;
-  const SimCuts* const cuts_;
   Random random_;
   const Wire wire_;
-  std::function<Filter()> make_filter_;
   uint16_t ports_used_ = 1024;
   uint64_t accepted_ = 0;
   std::map<std::string, std::vector<Listener>> listeners_;  // Never empty.
   std::map<std::string, std::vector<std::shared_ptr<Connection>>> doors_;
   std::vector<std::weak_ptr<Connection>> connections_;
+  size_t connections_looked_at_ = 1024;  // So many or more are searched for those that ended.
 };
 
 }  // namespace pdjob::simulation

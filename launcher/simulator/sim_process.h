@@ -17,8 +17,8 @@
 
 #include "common/check.h"
 #include "common/random.h"
+#include "launcher/simulator/sim_loop.h"
 #include "net/loop/loop.h"
-#include "tests/simulation/sim_loop.h"
 
 namespace pdjob::simulation {
 

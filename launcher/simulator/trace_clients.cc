@@ -1,4 +1,4 @@
-#include "tests/simulation/trace_clients.h"
+#include "launcher/simulator/trace_clients.h"
 
 #include <algorithm>
 #include <utility>
@@ -22,7 +22,7 @@ TraceClients::TraceClients(SimProcess& process, size_t requests)
     : process_(process), client_(net::HttpClient::create(process)), outcomes_(requests) {}
 
 void TraceClients::send(size_t index, const TraceRequest& request, const TraceScale& scale,
-                        const net::HttpAddress& router) {
+                        const net::HttpAddress& router, Instant asked) {
   const net::CallId id = client_->start({.to = router,
                                          .target = "/v1/completions",
                                          .header_lines = "Content-Type: application/json\r\n",
@@ -30,7 +30,8 @@ void TraceClients::send(size_t index, const TraceRequest& request, const TraceSc
                                          .head_timeout = std::chrono::hours(1000),
                                          .idle_timeout = std::chrono::hours(1000)},
                                         *this);
-  calls_[id] = {.index = index, .tokens_wanted = request.output_tokens, .sent = process_.now()};
+  calls_[id] = {.index = index, .tokens_wanted = request.output_tokens, .asked = asked};
+  outcomes_[index].at = request.at;
 }
 
 void TraceClients::on_head(net::CallId id, const net::HttpReplyHead& head) {
@@ -58,10 +59,11 @@ void TraceClients::end(net::CallId id) {
   TraceOutcome& outcome = outcomes_[call.index];
   const std::vector<Instant>& tokens = call.tokens;
   outcome.served = call.status == 200 && tokens.size() == call.tokens_wanted;
+  outcome.refused = !outcome.served;
   if (!outcome.served) {
     return;
   }
-  outcome.ttft = tokens.front() - call.sent;
+  outcome.ttft = tokens.front() - call.asked;
   for (size_t i = 1; i < tokens.size(); ++i) {
     outcome.gap_max = std::max(outcome.gap_max, tokens[i] - tokens[i - 1]);
   }

@@ -11,13 +11,12 @@
 
 #include "common/metrics.h"
 #include "kvtransfer/session/endpoint.h"
+#include "launcher/simulator/sim_engine.h"
+#include "launcher/simulator/sim_process.h"
+#include "launcher/simulator/sim_sockets.h"
+#include "net/control/control_channel.h"
 #include "net/control/process_spec.h"
 #include "net/http/http_server.h"
-#include "tests/simulation/invariants.h"
-#include "tests/simulation/sim_control.h"
-#include "tests/simulation/sim_engine.h"
-#include "tests/simulation/sim_process.h"
-#include "tests/simulation/sim_sockets.h"
 #include "worker/api/openai_api.h"
 #include "worker/core/engine_loop.h"
 #include "worker/core/engine_queue.h"
@@ -25,24 +24,14 @@
 
 namespace pdjob::simulation {
 
-// Wraps every core that the world makes, so that canaries can break it.
-using Sabotage =
-    std::function<std::unique_ptr<worker::WorkerCore>(std::unique_ptr<worker::WorkerCore>)>;
-
 struct SimWorkerOptions {
   net::ProcessSpec spec;
-  worker::EngineSize engine;
-  StepTime step_time;
-  bool reads_rows = true;  // SimEngine::Options.
-  uint32_t requests_queued = 0;
   Duration queue_timeout = std::chrono::seconds(4);
-  bool shared_kv = true;
   bool two_hop = false;  // It does not tell its KV address in advance.
   worker::CoreFactory make_core;
-  Sabotage sabotage;
+  Duration commit_delay{};  // How much later a prefill worker's last word on a transfer comes.
   kvtransfer::KvTransferConfig kv;
   kvtransfer::TransportOpener open_transport;
-  SimEngine::Faults faults;
 };
 
 // Shared by all processes of a run.
@@ -50,9 +39,11 @@ struct SimScene {
   SimLoop& loop;
   SimSockets& http;
   SimSockets& kv;
-  SimControl& control;
-  Invariants& invariants;
-  std::function<void(const std::string& who, const std::string& what)> trace;
+  // Connects a process to its launcher; null: there is none.
+  std::function<std::unique_ptr<net::ControlClient>(SimProcess& process,
+                                                    net::ControlClient::Handler& handler,
+                                                    const net::ProcessSpec& spec)>
+      join;
 };
 
 class SimMember {
@@ -70,26 +61,30 @@ std::unique_ptr<net::JobMember> join_job(const SimScene& scene, SimProcess& proc
                                          net::JobMember::Handler& handler,
                                          const net::ProcessSpec& spec);
 
-class SimWorker final : public SimMember,
-                        worker::EngineQueue,
-                        kvtransfer::KvTransfers,
-                        kvtransfer::LinkNetwork {
+class SimWorker : public SimMember,
+                  worker::EngineQueue,
+                  kvtransfer::KvTransfers,
+                  kvtransfer::LinkNetwork {
  public:
   // Calls `end` when the process ends by itself.
-  SimWorker(const SimScene& scene, SimWorkerOptions options, uint64_t seed,
-            std::function<void()> end);
+  SimWorker(const SimScene& scene, SimWorkerOptions options, std::unique_ptr<SimEngine> engine,
+            uint64_t seed, std::function<void()> end);
   SimWorker(const SimWorker&) = delete;
   SimWorker& operator=(const SimWorker&) = delete;
   ~SimWorker() override;
 
   SimProcess& process() override { return process_; }
-  SimEngine& engine() { return engine_; }
+  SimEngine& engine() { return *engine_; }
+  kvtransfer::EndpointStats kv_stats() const { return endpoint_.stats(); }
+  net::WorkerLoad load() const { return api_->load(); }
+  // The time that its steps have taken.
+  Duration busy() const { return busy_; }
   void terminate() override;
   std::string busy_with() const override;
   uint64_t rows_reused() const { return rows_reused_; }
 
  private:
-  class WatchedCore;
+  class CountingCore;
 
   void prepare(const net::PrepareWeights& order);
 
@@ -109,6 +104,8 @@ class SimWorker final : public SimMember,
              uint32_t rows, Instant deadline) override;
   void cancel(TransferId id) override;
   void to_kv(std::function<void()> call) { kv_thread_->post_at(engine_now(), std::move(call)); }
+  // The end of an offer.
+  void end_of_offer(std::function<void()> call);
 
   Result<std::unique_ptr<kvtransfer::LinkSocket>> connect(
       const kvtransfer::EndpointAddress& peer,
@@ -126,8 +123,7 @@ class SimWorker final : public SimMember,
   SimProcess process_;
   const std::unique_ptr<SimThread> engine_thread_;
   const std::unique_ptr<SimThread> kv_thread_;
-  SimEngine engine_;
-  CoreWatch watch_;
+  const std::unique_ptr<SimEngine> engine_;
   worker::EngineLoop engine_loop_;
   kvtransfer::EndpointAddress kv_address_;
   kvtransfer::Endpoint endpoint_;
@@ -141,6 +137,7 @@ class SimWorker final : public SimMember,
   Instant busy_until_{};
   Instant wakes_ = kNever;
   bool in_turn_ = false;
+  Duration busy_{};
   uint64_t rows_reused_ = 0;
 };
 

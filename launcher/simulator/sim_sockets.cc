@@ -1,4 +1,4 @@
-#include "tests/simulation/sim_sockets.h"
+#include "launcher/simulator/sim_sockets.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -100,9 +100,7 @@ class SimSockets::End final : public LinkSocket {
       : connection_(std::move(connection)), index_(index) {
     side().thread = &thread;
     side().host = thread.host();
-    if (connection_->sockets.make_filter_) {
-      filter_ = connection_->sockets.make_filter_();
-    }
+    filter_ = connection_->sockets.make_filter();
   }
   End(const End&) = delete;
   End& operator=(const End&) = delete;
@@ -331,16 +329,6 @@ class SimSockets::StreamListener final : public net::Listener {
   const std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
 };
 
-SimSockets::SimSockets(SimLoop& loop, uint64_t seed, const SimCuts* cuts)
-    : loop_(loop),
-      cuts_(cuts),
-      random_(seed),
-      wire_{.latency_max = std::chrono::microseconds(20 + random_.below(1500)),
-            .buffer_bytes = size_t{512} << random_.below(6)} {}
-
-SimSockets::SimSockets(SimLoop& loop, uint64_t seed, const Wire& wire)
-    : loop_(loop), cuts_(nullptr), random_(seed), wire_(wire) {}
-
 void SimSockets::listen(const std::string& name, SimThread& thread, Accept accept) {
   listeners_[name].push_back({.thread = &thread, .accept = std::move(accept)});
   if (const auto door = doors_.find(name); door != doors_.end()) {
@@ -388,7 +376,7 @@ void SimSockets::forget(const SimThread& thread) {
 
 SimSockets::Socket SimSockets::connect(const std::string& name, SimThread& thread, Reach reach) {
   const auto made = std::make_shared<Connection>(*this, reach);
-  connections_.emplace_back(made);
+  add(made);
   auto ours = std::make_unique<End>(made, 0, thread);
   loop_.at(arrival(made->sides[1].in, thread.host(), host_of(name), 0),
            [this, name, made] { arrive(name, made); });
@@ -433,40 +421,34 @@ Result<std::unique_ptr<net::Listener>> SimSockets::listen_stream(const net::List
       std::make_unique<StreamListener>(*this, name, port, thread));
 }
 
-bool SimSockets::reset_one() {
-  const auto chosen = choose(false);
-  if (chosen) {
-    chosen->fail(ECONNRESET);
-  }
-  return chosen != nullptr;
-}
-
-bool SimSockets::mute_one(Duration gives_up) {
-  const auto chosen = choose(true);
-  if (chosen) {
-    chosen->muted = true;
-    loop_.after(gives_up, [chosen] { chosen->fail(ETIMEDOUT); });
-  }
-  return chosen != nullptr;
-}
-
-std::shared_ptr<SimSockets::Connection> SimSockets::choose(bool of_network) {
-  std::vector<std::shared_ptr<Connection>> candidates;
+std::vector<std::shared_ptr<SimSockets::Connection>> SimSockets::alive(bool of_network) {
+  std::vector<std::shared_ptr<Connection>> found;
   for (const auto& each : connections_) {
-    const auto alive = each.lock();
-    if (alive && !alive->muted && (!of_network || alive->reach == Reach::kNetwork)) {
-      candidates.push_back(alive);
+    const auto connection = each.lock();
+    if (connection && !connection->muted && (!of_network || connection->reach == Reach::kNetwork)) {
+      found.push_back(connection);
     }
   }
-  std::erase_if(connections_, [](const auto& each) { return each.expired(); });
-  return candidates.empty() ? nullptr : candidates[random_.below(candidates.size())];
+  return found;
+}
+
+void SimSockets::fail(Connection& connection, int error) { connection.fail(error); }
+
+void SimSockets::mute(Connection& connection) { connection.muted = true; }
+
+// Now and then, those that ended are removed.
+void SimSockets::add(const std::shared_ptr<Connection>& made) {
+  connections_.emplace_back(made);
+  if (connections_.size() >= connections_looked_at_) {
+    std::erase_if(connections_, [](const auto& each) { return each.expired(); });
+    connections_looked_at_ = std::max<size_t>(1024, 2 * connections_.size());
+  }
 }
 
 Instant SimSockets::arrival(Direction& direction, const std::string& from, const std::string& to,
                             size_t bytes) {
   const Duration delay(1 + random_.below(static_cast<uint64_t>(wire_.latency_max.count())));
-  const Instant leaves = cuts_ != nullptr ? cuts_->passes(from, to, loop_.now()) : loop_.now();
-  direction.last_arrival = std::max(direction.last_arrival, leaves + delay) +
+  direction.last_arrival = std::max(direction.last_arrival, leaves(from, to) + delay) +
                            static_cast<int64_t>(bytes) * wire_.per_byte;
   return direction.last_arrival;
 }

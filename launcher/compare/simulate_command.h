@@ -1,0 +1,31 @@
+// `pdjob simulate`: plays a load to the job of a file on virtual time, and prints what it showed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "launcher/plan/job_config.h"
+
+namespace pdjob::launcher {
+
+struct SimulateFlags {
+  std::string model;  // A file of launcher/capacity/engine_model.h; empty: the built-in one.
+  // The load is a file, ...
+  std::string trace;
+  uint64_t skip = 0;
+  // ... or said in words (launcher/simulator/load_words.h).
+  std::string rate, prompt, output;
+  std::string duration;         // Empty: two minutes, or as long as `requests` take.
+  std::string arrivals = "poisson";
+  uint64_t requests = 0;        // Of both; 0: all.
+  double speed = 1;             // A file's requests come so many times as fast.
+  std::string slo = "ttft=1s,itl=50ms";
+  uint64_t seed = 1;
+  bool json = false;
+  std::string html;  // A file that is written, too; empty: none.
+};
+
+// Returns the exit code.
+int simulate_job(const JobConfig& config, const SimulateFlags& flags);
+
+}  // namespace pdjob::launcher
