@@ -17,12 +17,21 @@ using openai::JsonObject;
 
 // Short common words: one token each for most tokenizers.
 constexpr auto kWords = std::to_array<std::string_view>(
-    {"the",   "of",   "and",   "to",   "in",    "is",   "that",  "for",  "was",   "on",   "are",
-     "with",  "as",   "be",    "at",   "one",   "have", "this",  "from", "by",    "hot",  "but",
-     "some",  "what", "there", "we",   "can",   "out",  "other", "were", "all",   "your", "when",
-     "up",    "use",  "word",  "how",  "said",  "an",   "each",  "she",  "which", "do",   "their",
-     "time",  "if",   "will",  "way",  "about", "many", "then",  "them", "would", "like", "so",
-     "these", "her",  "long",  "make", "thing", "see",  "him",   "two",  "has"});
+    {"the",  "of",   "and",  "to",   "in",   "is",    "that", "for",  "was",  "on",   "are",
+     "with", "as",   "be",   "at",   "one",  "have",  "this", "from", "by",   "hot",  "but",
+     "some", "what", "there", "we",  "can",  "out",   "other", "were", "all", "your", "when",
+     "up",   "use",  "word", "how",  "said", "an",    "each", "she",  "which", "do",  "their",
+     "time", "if",   "will", "way",  "about", "many", "then", "them", "would", "like", "so",
+     "these", "her", "long", "make", "thing", "see",  "him",  "two",  "has"});
+
+// A scanned object holds views of its names.
+constexpr auto kUsageNames = std::to_array<std::string_view>({"prompt_tokens", "completion_tokens"});
+constexpr auto kMessageNames = std::to_array<std::string_view>({"message"});
+constexpr auto kParamsNames = std::to_array<std::string_view>({"kv_transfer_params"});
+constexpr auto kEventNames = std::to_array<std::string_view>({"choices", "usage", "error"});
+constexpr auto kChoiceNames = std::to_array<std::string_view>({"text", "finish_reason"});
+constexpr auto kReplyNames = std::to_array<std::string_view>({"usage"});
+constexpr auto kRefusalNames = std::to_array<std::string_view>({"error", "message", "detail"});
 
 constexpr size_t kEventBytesMax = size_t{1} << 20;
 constexpr double kTokensPerWordMax = 64;
@@ -41,7 +50,7 @@ std::optional<uint32_t> count_of(const JsonObject& object, std::string_view name
 std::optional<ProbeUsage> usage_of(std::string_view value) {
   const std::string text(value);
   const auto usage =
-      JsonObject::scan(text, std::array<std::string_view, 2>{"prompt_tokens", "completion_tokens"});
+      JsonObject::scan(text, kUsageNames);
   if (!usage) {
     return std::nullopt;
   }
@@ -55,7 +64,7 @@ std::optional<ProbeUsage> usage_of(std::string_view value) {
 // The `message` of an error object, or all of it.
 std::string message_of(std::string_view error) {
   const std::string text(error);
-  const auto object = JsonObject::scan(text, std::array<std::string_view, 1>{"message"});
+  const auto object = JsonObject::scan(text, kMessageNames);
   return object ? openai::json_string(object->value("message")).value_or(text)
                 : openai::json_string(error).value_or(text);
 }
@@ -73,8 +82,8 @@ std::string ProbePrompts::prompt(uint32_t tokens) {
 }
 
 void ProbePrompts::learn(const std::string& prompt, uint32_t tokens) {
-  tokens_per_word_ = std::clamp(static_cast<double>(tokens) / static_cast<double>(words_of(prompt)),
-                                0.1, kTokensPerWordMax);
+  tokens_per_word_ = std::clamp(
+      static_cast<double>(tokens) / static_cast<double>(words_of(prompt)), 0.1, kTokensPerWordMax);
 }
 
 std::string body_of(const ProbeRequest& request) {
@@ -95,8 +104,7 @@ std::string body_of(const ProbeRequest& request) {
 }
 
 Result<std::string> transfer_params_of(const std::string& reply) {
-  const auto object =
-      JsonObject::scan(reply, std::array<std::string_view, 1>{"kv_transfer_params"});
+  const auto object = JsonObject::scan(reply, kParamsNames);
   if (!object || !object->value("kv_transfer_params").starts_with('{')) {
     return Error{ErrorCode::kUnsupported, "its reply has no kv_transfer_params"};
   }
@@ -135,7 +143,7 @@ void ProbeEvents::take(std::string_view line, Seen& seen) {
   }
   const std::string text(line);
   const auto event =
-      JsonObject::scan(text, std::array<std::string_view, 3>{"choices", "usage", "error"});
+      JsonObject::scan(text, kEventNames);
   if (!event) {
     return;
   }
@@ -147,7 +155,7 @@ void ProbeEvents::take(std::string_view line, Seen& seen) {
   }
   for (const std::string& choice : openai::json_array_items(event->value("choices"))) {
     const auto output =
-        JsonObject::scan(choice, std::array<std::string_view, 2>{"text", "finish_reason"});
+        JsonObject::scan(choice, kChoiceNames);
     const bool ends = output && !output->value("finish_reason").empty() &&
                       output->value("finish_reason") != "null";
     if (output && (!ends || output->value("text").size() > 2)) {
@@ -157,19 +165,19 @@ void ProbeEvents::take(std::string_view line, Seen& seen) {
 }
 
 std::optional<ProbeUsage> usage_of_reply(const std::string& reply) {
-  const auto object = JsonObject::scan(reply, std::array<std::string_view, 1>{"usage"});
+  const auto object = JsonObject::scan(reply, kReplyNames);
   return object ? usage_of(object->value("usage")) : std::nullopt;
 }
 
 std::string refusal_text(int status, const std::string& body) {
   constexpr size_t kShownMax = 300;
   const auto object =
-      JsonObject::scan(body, std::array<std::string_view, 3>{"error", "message", "detail"});
+      JsonObject::scan(body, kRefusalNames);
   std::string text = body.substr(0, body.find('\n'));
   if (object) {
     const std::string_view error = object->value("error");
-    const std::string_view message =
-        object->value(!object->value("message").empty() ? "message" : "detail");
+    const std::string_view message = object->value(
+        !object->value("message").empty() ? "message" : "detail");
     text = !error.empty()     ? message_of(error)
            : !message.empty() ? openai::json_string(message).value_or(std::string(message))
                               : text;

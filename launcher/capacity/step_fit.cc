@@ -222,6 +222,14 @@ void StepWork::add(uint32_t rows, uint32_t tokens) {
   }
 }
 
+void StepWork::approach(const StepWork& other, double weight) {
+  for (double StepWork::* const part :
+       {&StepWork::steps, &StepWork::prompt_tokens, &StepWork::sequences, &StepWork::prompt_reads,
+        &StepWork::context_reads, &StepWork::requests}) {
+    this->*part += weight * (other.*part - this->*part);
+  }
+}
+
 double median_of(std::vector<double> values) {
   PDJOB_CHECK(!values.empty());
   std::ranges::sort(values);

@@ -24,6 +24,8 @@ struct StepWork {
 
   // One sequence in one step, as in StepTime. Requires: tokens > 0.
   void add(uint32_t rows, uint32_t tokens);
+  // Becomes the mean of both, with this weight of the other: 0 to 1.
+  void approach(const StepWork& other, double weight);
 };
 
 enum class ProbeKind : uint8_t { kPrefill, kDecode, kMixed };

@@ -100,7 +100,7 @@ void take_workers(const simulation::TraceResult& result, FleetFigures& figures) 
 
 std::string percent(double share) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.*f %%", share < 0.1 ? 1 : 0, 100 * share);
+  std::snprintf(text, sizeof text, "%.*f %%", share < 0.0995 ? 1 : 0, 100 * share);
   return text;
 }
 

@@ -183,6 +183,16 @@ Result<RequestTrace> make_load(const LoadWords& words, uint64_t seed) {
   const auto error = [](const std::string& what) {
     return Error{ErrorCode::kInvalidArgument, what};
   };
+  const auto too_many = [&] {
+    return error("the load has more than " + std::to_string(kLoadRequestsMax) +
+                 " requests: give a shorter --duration or fewer --requests");
+  };
+  // Far beyond the bound nothing needs to be drawn.
+  const RatePhase& first = words.rate.front();
+  if (words.requests > kLoadRequestsMax && first.lasts == Duration::max() &&
+      first.from * seconds(words.duration) > 2.0 * kLoadRequestsMax) {
+    return too_many();
+  }
   Random random(mix(seed ^ 0x10ad));
   RequestTrace load;
   uint64_t tokens = 0;
@@ -228,8 +238,7 @@ Result<RequestTrace> make_load(const LoadWords& words, uint64_t seed) {
         "--duration");
   }
   if (load.size() > kLoadRequestsMax) {
-    return error("the load has more than " + std::to_string(kLoadRequestsMax) +
-                 " requests: give a shorter --duration or fewer --requests");
+    return too_many();
   }
   return load;
 }

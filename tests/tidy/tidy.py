@@ -111,7 +111,8 @@ ROOMS = {
     "launcher/simulator": "",
     "launcher/capacity": "view simulator",
     "launcher/compare": "view plan specs simulator capacity",
-    "launcher/cli": "view plan convert specs report clusters agents run metrics look doctor capacity compare .",
+    "launcher/tune": "view plan capacity look .",
+    "launcher/cli": "view plan convert specs report clusters agents run metrics look doctor capacity compare tune .",
 }
 
 # Library -> (its headers, the only files that may include them).
@@ -132,7 +133,7 @@ DOORS = {
     "zstd": (r"zstd", "common/packing/unpacker.cc"),
     "libcurl": (r"curl/", "net/outbound/outbound_client.cc"),
     "OpenSSL": (r"openssl/", "net/tls/tls_session.cc tests/unit/net/tls/tls_client.cc"),
-    "CLI11": (r"CLI/", "launcher/cli/main.cc launcher/cli/*_arguments.cc launcher/compare/*_arguments.cc"),
+    "CLI11": (r"CLI/", "launcher/cli/main.cc launcher/cli/*_arguments.cc launcher/compare/*_arguments.cc launcher/tune/*_arguments.cc"),
 }
 
 # Name -> (pattern, where it is allowed). All other code gets time, randomness and threads as arguments.

@@ -1,0 +1,28 @@
+// TuneArguments: `pdjob tune` on the command line. It must outlive the parsing of the arguments. A
+// door to CLI11. Value.
+#pragma once
+
+#include "launcher/tune/measure_command.h"
+
+namespace CLI {
+class App;
+}
+
+namespace pdjob::launcher {
+
+class TuneArguments {
+ public:
+  // Adds the command to `app`. It sets `exit_code` when it has run, while arguments are parsed.
+  TuneArguments(CLI::App& app, const Places& places, int& exit_code);
+  TuneArguments(const TuneArguments&) = delete;
+  TuneArguments& operator=(const TuneArguments&) = delete;
+  ~TuneArguments() = default;
+
+ private:
+  void add_measure(CLI::App* command);
+
+  const Places& places_;
+  MeasureFlags measure_;
+};
+
+}  // namespace pdjob::launcher
