@@ -169,6 +169,32 @@ std::string engine_model_json(const EngineModel& model) {
   return text + "\n}\n";
 }
 
+void round_figures(EngineModel& model) {
+  const auto rounded = [](double value) {
+    if (value == 0 || !std::isfinite(value)) {
+      return value;
+    }
+    constexpr int kDigits = 4;
+    const double unit = std::pow(10, kDigits - 1 - static_cast<int>(std::floor(std::log10(value))));
+    return std::round(value * unit) / unit;
+  };
+  // In the unit of the file.
+  for (EngineModel::Time* const time :
+       {&model.step.fixed, &model.step.per_prompt_token, &model.step.per_sequence,
+        &model.step.per_prompt_read, &model.step.per_context_read, &model.per_request,
+        &model.kv_per_transfer, &model.kv_per_token}) {
+    *time = EngineModel::Time(rounded(time->count() / 1e3) * 1e3);
+  }
+  for (ModelError* const error : {&model.prefill, &model.decode, &model.mixed, &model.kv}) {
+    error->median = rounded(error->median);
+    error->largest = rounded(error->largest);
+  }
+  for (ModelProbe& probe : model.probes) {
+    probe.seconds = rounded(probe.seconds);
+    probe.model_seconds = rounded(probe.model_seconds);
+  }
+}
+
 std::string label(const EngineModel& model) {
   std::string text = model.name;
   text += model.source == ModelSource::kMeasured

@@ -75,6 +75,9 @@ Result<EngineModel> read_engine_model(const std::string& path);
 // JSON that parse_engine_model() reads as the same model, with a line for each field.
 std::string engine_model_json(const EngineModel& model);
 
+// Leaves so many digits of each figure as a measurement has: four.
+void round_figures(EngineModel& model);
+
 // One line for people: "smollm2, measured 2026-11-28, errors (median/largest): prefill 2 %/9 %,
 // decode 4 %/11 %". It says so if the model was read from published measurements.
 std::string label(const EngineModel& model);

@@ -55,7 +55,8 @@ ModelOutput::~ModelOutput() {
   }
 }
 
-Status ModelOutput::write(const EngineModel& model) {
+Status ModelOutput::write(EngineModel model) {
+  round_figures(model);
   std::ofstream file(fresh(), std::ios::binary | std::ios::trunc);
   file << engine_model_json(model);
   file.close();

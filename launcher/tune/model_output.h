@@ -19,7 +19,7 @@ class ModelOutput {
   ModelOutput& operator=(ModelOutput&&) = delete;
   ~ModelOutput();  // Without write() nothing is left.
 
-  Status write(const EngineModel& model);
+  Status write(EngineModel model);
 
  private:
   explicit ModelOutput(std::string path) : path_(std::move(path)) {}

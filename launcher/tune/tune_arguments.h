@@ -3,6 +3,7 @@
 #pragma once
 
 #include "launcher/tune/measure_command.h"
+#include "launcher/tune/read_command.h"
 
 namespace CLI {
 class App;
@@ -20,9 +21,12 @@ class TuneArguments {
 
  private:
   void add_measure(CLI::App* command);
+  void add_read(CLI::App* command);
+  int run();
 
   const Places& places_;
   MeasureFlags measure_;
+  ReadFlags read_;  // Its name, device and out are those of both.
 };
 
 }  // namespace pdjob::launcher

@@ -54,6 +54,18 @@ TEST(EngineModel, IsReadAsItWasWritten) {
   EXPECT_EQ(*read, measured());
 }
 
+TEST(EngineModel, HasFourDigitsAfterRounding) {
+  EngineModel model = measured();
+  model.step.fixed = Time(3093456.78);
+  model.step.per_prompt_read = Time(0.123456);
+  model.probes[0].seconds = 0.00123456;
+  round_figures(model);
+  expect_text(engine_model_json(model), R"("fixed_us": 3093, )");
+  expect_text(engine_model_json(model), R"("per_prompt_read_us": 0.0001235)");
+  expect_text(engine_model_json(model), R"("seconds": 0.001235)");
+  EXPECT_EQ(model.per_request, Time(900));
+}
+
 TEST(EngineModel, NamesEachMissingField) {
   const std::string errors = errors_of("{}");
   for (const char* const field :
