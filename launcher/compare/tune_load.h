@@ -8,6 +8,8 @@
 
 namespace pdjob::launcher {
 
+inline constexpr uint32_t kTunedWorkersMax = 1024;
+
 struct TuneLoadFlags {
   uint32_t workers = 0;  // Exactly so many; 0: as few as are enough.
   uint32_t workers_max = 64;

@@ -11,24 +11,34 @@ namespace pdjob::launcher {
 TuneArguments::TuneArguments(CLI::App& app, const Places& places, int& exit_code)
     : places_(places) {
   CLI::App* const command = app.add_subcommand(
-      "tune", "Write the model of an engine, measured or read, for `pdjob simulate --model`");
+      "tune", "Find the workers that a load needs; or make the model of an engine for that");
+  add_search(command);
   add_measure(command);
   add_read(command);
   command->add_option("--name", read_.name, "What reports call the engine; default: its model")
       ->type_name("NAME");
   command->add_option("--device", read_.device, "What reports say of the machine")
       ->type_name("TEXT");
-  command->add_option("--out", read_.out, "The file of the model")->type_name("FILE")->required();
+  command
+      ->add_option("--out", read_.out,
+                   "The file that is written: a job file with the workers that were found, or with "
+                   "--measure and --read the model")
+      ->type_name("FILE");
   command->callback([this, &exit_code] { exit_code = run(); });
 }
 
 int TuneArguments::run() {
-  if (!read_.files.empty()) {
-    return read_measurements(read_);
+  const bool measures = !measure_.servers.measure.empty();
+  if (!measures && read_.files.empty()) {
+    search_.out = read_.out;
+    return tune_load(simulation_, search_, places_);
   }
-  if (measure_.servers.measure.empty()) {
-    std::fputs("pdjob tune: give --measure URL or --read FILE; see `pdjob tune --help`\n", stderr);
+  if (read_.out.empty()) {
+    std::fputs("pdjob tune: name the file of the model: --out FILE\n", stderr);
     return kExitUsage;
+  }
+  if (!measures) {
+    return read_measurements(read_);
   }
   measure_.name = read_.name;
   measure_.device = read_.device;
@@ -36,11 +46,35 @@ int TuneArguments::run() {
   return measure_engine(measure_, places_);
 }
 
+void TuneArguments::add_search(CLI::App* command) {
+  simulation_.add_to(command);
+  command
+      ->add_option("--workers", search_.workers,
+                   "The best of exactly so many workers; default: as few as are enough")
+      ->type_name("N")
+      ->check(CLI::Range(1U, kTunedWorkersMax));
+  command->add_option("--most", search_.workers_max, "At most so many workers")
+      ->type_name("N")
+      ->check(CLI::Range(1U, kTunedWorkersMax))
+      ->capture_default_str();
+  command
+      ->add_option("--percent", search_.percent,
+                   "Of the requests, so many are to be within the SLO")
+      ->type_name("P")
+      ->check(CLI::Range(1.0, 100.0))
+      ->capture_default_str();
+  command->add_option("--margin", search_.margin, "Also when requests come so many times as fast")
+      ->type_name("X")
+      ->check(CLI::Range(1.0, 10.0))
+      ->capture_default_str();
+}
+
 void TuneArguments::add_read(CLI::App* command) {
   auto* const files =
       command
-          ->add_option("--read", read_.files,
-                       "Published measurements in place of your own; a file for each run, repeatable")
+          ->add_option(
+              "--read", read_.files,
+              "Published measurements in place of your own; a file for each run, repeatable")
           ->type_name("FILE")
           ->excludes("--measure");
   auto* const kind = command
@@ -51,7 +85,8 @@ void TuneArguments::add_read(CLI::App* command) {
                          ->check(CLI::IsMember(run_kinds()))
                          ->needs(files);
   files->needs(kind);
-  command->add_option("--engine", read_.engine, "The engine and its version, which files do not tell")
+  command
+      ->add_option("--engine", read_.engine, "The engine and its version, which files do not tell")
       ->type_name("TEXT")
       ->needs(files);
 }
@@ -83,8 +118,8 @@ void TuneArguments::add_measure(CLI::App* command) {
       ->type_name("FILE")
       ->needs(decode);
   command
-      ->add_option("--model", measure_.model,
-                   "The model's name in the API; not needed if there is one")
+      ->add_option("--api-model", measure_.model,
+                   "The model's name in the API of --measure; not needed if there is one")
       ->type_name("NAME");
   command
       ->add_option("--chunk", measure_.chunk_tokens,

@@ -2,6 +2,7 @@
 // door to CLI11. Value.
 #pragma once
 
+#include "launcher/compare/tune_load.h"
 #include "launcher/tune/measure_command.h"
 #include "launcher/tune/read_command.h"
 
@@ -20,13 +21,16 @@ class TuneArguments {
   ~TuneArguments() = default;
 
  private:
+  void add_search(CLI::App* command);
   void add_measure(CLI::App* command);
   void add_read(CLI::App* command);
   int run();
 
   const Places& places_;
+  SimulationOptions simulation_;
+  TuneLoadFlags search_;
   MeasureFlags measure_;
-  ReadFlags read_;  // Its name, device and out are those of both.
+  ReadFlags read_;  // Its name, device and out are those of all.
 };
 
 }  // namespace pdjob::launcher

@@ -111,7 +111,7 @@ ROOMS = {
     "launcher/simulator": "",
     "launcher/capacity": "view simulator",
     "launcher/compare": "view plan specs simulator capacity",
-    "launcher/tune": "view plan capacity look .",
+    "launcher/tune": "view plan capacity compare look .",
     "launcher/cli": "view plan convert specs report clusters agents run metrics look doctor capacity compare tune .",
 }
 
