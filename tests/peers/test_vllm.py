@@ -92,7 +92,7 @@ model: {MODEL}
 served_name: tiny
 engine: {{kind: vllm, program: {VLLM}/bin/vllm, threads: 1, env: [{environment}], args: [{arguments}]}}
 prefill: {{workers: {prefill}}}
-decode: {{workers: {decode}, spares: {spares}}}
+decode: {{workers: {decode}{f", spares: {spares}" if spares else ""}}}
 router: {{listen: "127.0.0.1:0", {router}}}
 launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, start_timeout: {START_SECONDS}s, {launcher}}}
 """
