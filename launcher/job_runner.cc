@@ -147,6 +147,7 @@ void JobRunner::take(const DoorFailed& event) {
 
 // A node that holds doors may have come with all of them, or with none.
 void JobRunner::take(const NodeJoined& event) {
+  nodes_.clear();
   bool holds_doors = false;
   const auto look_for = [&](const Door& door) {
     if (door.node == event.node.name) {
@@ -170,6 +171,7 @@ void JobRunner::take(const NodeJoined& event) {
 }
 
 void JobRunner::take(const NodeLost& event) {
+  nodes_.clear();
   if (joined_ && joined_->node.name == event.name) {
     joined_.reset();
   }
@@ -235,7 +237,10 @@ void JobRunner::carry_out(const Spawn& effect) {
   const bool router = effect.role == net::Role::kRouter;
   const net::CurveKeys keys = control_keys(effect.incarnation);
   control_->allow(effect.name, keys.public_key);
-  const std::vector<Node> nodes = cluster_.nodes();
+  if (nodes_.empty()) {
+    nodes_ = cluster_.nodes();
+  }
+  const std::vector<Node>& nodes = nodes_;
   SpawnOrder order{.node = effect.place.node, .incarnation = effect.incarnation};
   net::ProcessSpec& spec = order.spec;
   spec.job = options_.job;

@@ -155,6 +155,7 @@ class JobRunner final : public net::ControlServer::Handler, Cluster::Handler {
   uint32_t ports_each_;  // engine_ports() of the specs.
   Observer& observer_;
   Cluster& cluster_;
+  std::vector<Node> nodes_;  // Of the cluster; empty: to be asked for. A job may have thousands.
   const kvtransfer::LinkAuthority link_authority_;
   Job job_;
   std::unique_ptr<net::ControlServer> control_;

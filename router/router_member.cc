@@ -66,6 +66,15 @@ void RouterMember::add_to_heartbeat(net::HeartbeatSent& message) {
           {.worker = worker.entry.name, .why = answer_text(worker.bad_status)});
     }
   }
+  for (const PairSuspicions::Pair& pair : core.suspicions().pairs(loop_.now())) {
+    const Worker* const prefill = core.workers().find(pair.prefill);
+    const Worker* const decode = core.workers().find(pair.decode);
+    if (prefill != nullptr && decode != nullptr && message.troubles.size() < net::kTroublesMax) {
+      message.troubles.push_back(
+          {.worker = decode->entry.name + " with " + prefill->entry.name,
+           .why = "KV from one to the other was damaged, or an audit found it wrong"});
+    }
+  }
 }
 
 void RouterMember::on_control(const net::Message& message) {

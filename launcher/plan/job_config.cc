@@ -93,7 +93,17 @@ void check_tls(ConfigReader& in, const Places& places, const net::CertificateFil
   }
 }
 
+bool speaks_sglang(const engine::EngineConfig& engine) {
+  return engine.kind == engine::EngineKind::kForeign &&
+         engine::recipe_of(engine.foreign).protocol == "sglang";
+}
+
 void check_router(ConfigReader& in, const JobConfig& config) {
+  if (std::ranges::any_of(config.models, [](const ModelConfig& model) {
+        return model.disaggregated() && speaks_sglang(model.decode_engine);
+      })) {
+    router::require_prefill_workers(in, config.router, "router.");
+  }
   if (config.router.kind != router::RouterKind::kCommand) {
     return;
   }

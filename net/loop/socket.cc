@@ -4,8 +4,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -47,6 +51,36 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   }
   freeaddrinfo(list);
   return addresses;
+}
+
+Result<std::vector<OwnAddress>> own_addresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    return system_error("cannot list this machine's addresses");
+  }
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owned(list, freeifaddrs);
+  std::vector<OwnAddress> addresses;
+  std::vector<OwnAddress> others;
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    const int family = at->ifa_addr == nullptr ? AF_UNSPEC : at->ifa_addr->sa_family;
+    if ((family != AF_INET && family != AF_INET6) || (at->ifa_flags & IFF_UP) == 0) {
+      continue;
+    }
+    OwnAddress own{.interface = at->ifa_name, .text = "", .address = {}};
+    own.address.size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&own.address.storage, at->ifa_addr, own.address.size);
+    own.text = numeric_text(own.address);
+    (family == AF_INET ? addresses : others).push_back(std::move(own));
+  }
+  addresses.insert(addresses.end(), others.begin(), others.end());
+  return addresses;
+}
+
+std::string numeric_text(const SocketAddress& address) {
+  std::array<char, NI_MAXHOST> text{};
+  const int failed = getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.size,
+                                 text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return failed == 0 ? text.data() : "";
 }
 
 Result<Fd> listen_on(const std::string& host, uint16_t port, PortUse use) {

@@ -28,6 +28,16 @@ struct SocketAddress {
 // Does not block for kNumeric ("127.0.0.1", "::1"); names may ask a server.
 enum class HostForm { kNumeric, kNameOrNumeric };
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port, HostForm form);
+// "10.0.0.1", "::1"; empty: the family has no such text.
+std::string numeric_text(const SocketAddress& address);
+
+struct OwnAddress {
+  std::string interface;  // "eth0"
+  std::string text;       // "10.0.0.1", "fe80::1%eth0"
+  SocketAddress address;
+};
+// The addresses of this machine's interfaces that are up; IPv4 first. Thread-safe.
+Result<std::vector<OwnAddress>> own_addresses();
 
 // kShared: several sockets listen on the port (SO_REUSEPORT), and the kernel spreads the
 // connections over them. All of them must use kShared.

@@ -129,28 +129,30 @@ void read_origins(ConfigReader& in, RouterConfig& config) {
   }
 }
 
-// SGLang decode workers need a prefill worker for every request.
-void require_prefill_workers(ConfigReader& in, RouterConfig& config) {
-  if (config.protocol != Protocol::kSglang) {
-    return;
-  }
-  if (in.has("fallback") && config.fallback == Fallback::kDecodeAlone) {
-    in.fail("fallback", "SGLang's decode workers prefill nothing by themselves: refuse");
+}  // namespace
+
+void require_prefill_workers(ConfigReader& in, const RouterConfig& config,
+                             const std::string& section) {
+  const auto refuse = [&](const char* key, const char* why) { in.fail(section + key, why); };
+  if (in.has(section + "fallback") && config.fallback == Fallback::kDecodeAlone) {
+    refuse("fallback", "SGLang's decode workers prefill nothing by themselves: refuse");
   }
   if (config.bypass_tokens > 0) {
-    in.fail("bypass_tokens", "SGLang's decode workers prefill nothing by themselves: 0");
+    refuse("bypass_tokens", "SGLang's decode workers prefill nothing by themselves: 0");
   }
   if (config.decode_prefills == DecodePrefills::kWaiting ||
       config.decode_prefills == DecodePrefills::kEven) {
-    in.fail("decode_prefills", "SGLang's decode workers prefill nothing by themselves: never");
+    refuse("decode_prefills", "SGLang's decode workers prefill nothing by themselves: never");
   }
   if (config.bypass_busy_requests > 0) {
-    in.fail("bypass_busy_requests", "SGLang's prefill workers answer nothing by themselves: 0");
+    refuse("bypass_busy_requests", "SGLang's prefill workers answer nothing by themselves: 0");
   }
-  config.fallback = Fallback::kRefuse;
+  if (config.audit.share > 0) {
+    refuse("audit.share",
+           "SGLang's decode workers compute no prompt again by themselves: 0, and "
+           "engine.features: [kv_checksum] lets SGLang check each transfer");
+  }
 }
-
-}  // namespace
 
 bool goes_by_prefixes(const RouterConfig& config, net::Role role) {
   return (role == net::Role::kPrefill ? config.prefill_policy : config.decode_policy) ==
@@ -246,7 +248,9 @@ void read(ConfigReader& in, RouterConfig& config) {
             "URL does not "
             "end in ?bootstrap_port=N."},
            {.min = 1, .max = 65535});
-  require_prefill_workers(in, config);
+  if (config.protocol == Protocol::kSglang) {
+    require_prefill_workers(in, config, "");
+  }
   in.field("attempts", config.attempts,
            {"Pairs of workers tried before the first byte of the reply."}, {.min = 1, .max = 16});
   in.field(

@@ -156,6 +156,10 @@ bool goes_by_prefixes(const RouterConfig& config, net::Role role);
 bool listens_to_kv(const RouterConfig& config);
 
 void read(ConfigReader& in, RouterConfig& config);
+// SGLang's engines serve nothing without the other role: errors where the router shall let them.
+// `section`: where the router's keys are, such as "router."; may be empty.
+void require_prefill_workers(ConfigReader& in, const RouterConfig& config,
+                             const std::string& section);
 
 // Copies the keys that a router takes over while it runs: limits, times and numbers, also those of
 // tenants that both have in the same place. It keeps all others.

@@ -80,9 +80,6 @@ constexpr Route kControlRoutes[] = {
 
 constexpr const char* kDiskOnly =
     "pdjob takes weights from disk only: POST /update_weights_from_disk";
-constexpr const char* kNoAdapters =
-    "pdjob serves no LoRA adapters: merge the adapter into a .gguf file, and POST "
-    "/update_weights_from_disk";
 constexpr const char* kMemoryStays =
     "pdjob's workers keep their memory: this call has no meaning here";
 
@@ -101,8 +98,6 @@ constexpr RefusedPath kRefusedPaths[] = {
     {"/destroy_weights_update_group", kDiskOnly},
     {"/pull_weights", kDiskOnly},
     {"/areal_*", kDiskOnly},
-    {"/load_lora_adapter", kNoAdapters},
-    {"/unload_lora_adapter", kNoAdapters},
     {"/release_memory_occupation", kMemoryStays},
     {"/resume_memory_occupation", kMemoryStays},
     {"/sleep", kMemoryStays},

@@ -66,7 +66,7 @@ bool Router::usable(std::string_view model) const {
     if (worker.entry.role == net::Role::kBoth) {
       return true;
     }
-    const bool alone = config_.fallback == Fallback::kDecodeAlone;
+    const bool alone = config_.fallback == Fallback::kDecodeAlone && !worker.needs_prefill();
     if (worker.serves(Stage::kDecode) &&
         (alone || (!worker.lonely && table_.any(Stage::kPrefill, worker.entry.model)))) {
       return true;

@@ -242,14 +242,15 @@ std::optional<Router::ChosenPair> Router::choose(Request& request, Instant now) 
   }
   const uint64_t tokens =
       request.facts.prompt_tokens - std::min(request.facts.prompt_tokens, decode->cached_tokens);
-  if (!pinned) {
+  const bool may_bypass = !pinned && !worker.needs_prefill();
+  if (may_bypass) {
     if (const auto reason = bypasses_always(config_, tokens, worker.entry.shares_cores)) {
       return ChosenPair{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
     }
   }
   const auto [prefill, prefill_full] = pick(
       Stage::kPrefill, request, model.empty() ? worker.entry.model : model, decode->worker, now);
-  if (!pinned && (prefill || prefill_full)) {
+  if (may_bypass && (prefill || prefill_full)) {
     BypassFacts facts{.tokens = tokens, .decode_before = worker.prompts()};
     if (prefill) {
       facts.prefill_before = table_.find(prefill->worker)->load();
@@ -263,7 +264,8 @@ std::optional<Router::ChosenPair> Router::choose(Request& request, Instant now) 
     return ChosenPair{.decode = *decode, .prefill = prefill};
   }
   request.wants_room = prefill_full;
-  if (prefill_full || config_.fallback == Fallback::kRefuse || request.prefill_overloaded) {
+  if (prefill_full || config_.fallback == Fallback::kRefuse || worker.needs_prefill() ||
+      request.prefill_overloaded) {
     return std::nullopt;
   }
   return ChosenPair{.decode = *decode, .prefill = std::nullopt, .degraded = true};

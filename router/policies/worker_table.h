@@ -94,6 +94,10 @@ struct Worker {
     return entry.protocol == net::Protocol::kPdjob ||
            (entry.protocol == net::Protocol::kAuto && !entry.kv_address.empty());
   }
+  // True if its engine computes no prompt, so it serves nothing without a prefill worker.
+  bool needs_prefill() const {
+    return entry.role == net::Role::kDecode && entry.protocol == net::Protocol::kSglang;
+  }
   // True if that address is known, so both legs can be sent at once.
   bool concurrent() const { return !kv_address().empty(); }
   Health health(Instant now) const;

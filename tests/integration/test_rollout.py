@@ -181,10 +181,12 @@ def test_calls_of_other_servers_are_done_or_refused_with_the_reason(job):
     for path in ("/begin_weight_update", "/end_weight_update", "/post_process_weights"):
         status, told = call(job, "POST", path, {"selector": "all"})
         assert (status, told["success"]) == (200, True), told
-    for path in ("/destroy_weights_update_group", "/init_weights_update_group", "/load_lora_adapter"):
+    for path in ("/destroy_weights_update_group", "/init_weights_update_group"):
         status, told = call(job, "POST", path, {})
         assert status == 400 and told["message"], told
     assert call(job, "POST", "/init_broadcaster", {})[0] == 404
+    status, told = call(job, "POST", "/load_lora_adapter", {"lora_name": "a", "lora_path": "/a"})
+    assert status == 403 and "router.open_adapters" in told["error"]["message"], told
     assert call(job, "GET", "/model_info/")[0] == call(job, "GET", "/health/")[0] == 200, "a slash at the end"
     assert call(job, "POST", "/v1/completions/", {"prompt": PROMPT, "max_tokens": 1})[0] == 200
     assert call(job, "POST", "/workers", {"url": job.url + "/", "worker_type": "regular"})[0] == 200

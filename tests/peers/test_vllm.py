@@ -83,7 +83,7 @@ def references():
             engine.wait()
 
 
-def yaml(folder, prefill=1, decode=1, router="", launcher=""):
+def yaml(folder, prefill=1, decode=1, router="", launcher="", spares=0):
     environment = ", ".join(f'"{variable}"' for variable in [*ENVIRONMENT, f"PDJOB_TEST_FOLDER={folder}"])
     arguments = ", ".join(f'"{argument}"' for argument in ARGUMENTS)
     return f"""\
@@ -92,7 +92,7 @@ model: {MODEL}
 served_name: tiny
 engine: {{kind: vllm, program: {VLLM}/bin/vllm, threads: 1, env: [{environment}], args: [{arguments}]}}
 prefill: {{workers: {prefill}}}
-decode: {{workers: {decode}}}
+decode: {{workers: {decode}{f", spares: {spares}" if spares else ""}}}
 router: {{listen: "127.0.0.1:0", {router}}}
 launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, start_timeout: {START_SECONDS}s, {launcher}}}
 """

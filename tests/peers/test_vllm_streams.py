@@ -72,40 +72,49 @@ def margins(url, stream):
     return found
 
 
-@pytest.fixture(scope="module")
-def job():
+SHAPES = {"1P2D": {"decode": 2}, "2P2D": {"prefill": 2, "decode": 2}, "a spare": {"spares": 1}}
+
+
+@contextlib.contextmanager
+def job_of(shape):
     settings = "heartbeat_timeout: 10s, progress_timeout: 1min, restart: {backoff_min: 100ms, backoff_max: 100ms}"
-    with new_folder() as folder, vllm_job(yaml(folder, decode=2, launcher=settings), folder) as job:
+    with new_folder() as folder, vllm_job(yaml(folder, launcher=settings, **SHAPES[shape]), folder) as job:
         yield job
 
 
-def test_no_stream_is_cut_and_no_token_is_wrong_while_decode_engines_are_killed(job):
+def serving_decode(job):
+    return sorted(name for name, process in job.processes().items() if process["role"] == "decode" and process["state"] == "ready" and not process["spare"])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_stream_is_cut_and_no_token_is_wrong_while_decode_engines_are_killed(shape):
     chance, worst, pauses = random.Random(11), [], []
-    for number in range(ROUNDS):
-        eventually(lambda: all_ready(job), START_SECONDS, "all ready")
-        continued = metric(job.url, "pdjob_router_continuations_total")
-        victim = f"decode-{number % 2}"
-        engine = engine_of(job, victim)
-        streams = []
-        with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
-            chosen = chance.sample(prompts()[:40], STREAMS)
-            asked = [pool.submit(Stream, job.url, prompt, chat=index % 2 == 1) for index, prompt in enumerate(chosen)]
-            generated = lambda: metric(job.processes()[victim]["url"], "vllm:generation_tokens_total")  # noqa: E731
-            before = generated()
-            wanted = chance.randrange(20, STREAMS * TOKENS // 4)
-            eventually(lambda: generated() - before >= wanted, 300, "the victim has written some")
-            with contextlib.suppress(ProcessLookupError):
-                for pid in family_of(engine):
-                    os.kill(pid, signal.SIGKILL)
-            streams = [stream.result() for stream in asked]
-        assert metric(job.url, "pdjob_router_continuations_total") > continued, "some went on"
-        for stream in streams:
-            assert len(stream.heads) == 1, stream.heads
-            assert len(stream.tokens) == TOKENS and stream.reasons == ["length"]
-            assert stream.usage == {"prompt_tokens": len(stream.prompt), "completion_tokens": TOKENS, "total_tokens": len(stream.prompt) + TOKENS} | {
-                key: value for key, value in stream.usage.items() if key.endswith("details")}
-        pauses += [stream.pause for stream in streams if stream.decode == victim]
-        worst += [max(margins(job.url, stream)) for stream in streams]
-        assert max(worst) <= TIE, worst
-    print(f"{len(worst)} streams, none cut; the least likely tokens: {sorted(worst)[-5:]}; pauses of those that went on: {sorted(pauses)}")
-    assert metric(job.url, "pdjob_router_streams_cut_total") == 0
+    with job_of(shape) as job:
+        for number in range(ROUNDS):
+            eventually(lambda: all_ready(job), START_SECONDS, "all ready")
+            continued = metric(job.url, "pdjob_router_continuations_total")
+            serving = serving_decode(job)
+            victim = serving[number % len(serving)]
+            engine = engine_of(job, victim)
+            with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
+                chosen = chance.sample(prompts()[:40], STREAMS)
+                asked = [pool.submit(Stream, job.url, prompt, chat=index % 2 == 1) for index, prompt in enumerate(chosen)]
+                generated = lambda: metric(job.processes()[victim]["url"], "vllm:generation_tokens_total")  # noqa: E731
+                before = generated()
+                wanted = chance.randrange(20, STREAMS * TOKENS // 4)
+                eventually(lambda: generated() - before >= wanted, 300, "the victim has written some")
+                with contextlib.suppress(ProcessLookupError):
+                    for pid in family_of(engine):
+                        os.kill(pid, signal.SIGKILL)
+                streams = [stream.result() for stream in asked]
+            assert metric(job.url, "pdjob_router_continuations_total") > continued, "some went on"
+            for stream in streams:
+                assert len(stream.heads) == 1, stream.heads
+                assert len(stream.tokens) == TOKENS and stream.reasons == ["length"]
+                assert stream.usage == {"prompt_tokens": len(stream.prompt), "completion_tokens": TOKENS, "total_tokens": len(stream.prompt) + TOKENS} | {
+                    key: value for key, value in stream.usage.items() if key.endswith("details")}
+            pauses += [stream.pause for stream in streams if stream.decode == victim]
+            worst += [max(margins(job.url, stream)) for stream in streams]
+            assert max(worst) <= TIE, worst
+        print(f"{shape}: {len(worst)} streams, none cut; the least likely tokens: {sorted(worst)[-5:]}; pauses of those that went on: {sorted(pauses)}")
+        assert metric(job.url, "pdjob_router_streams_cut_total") == 0

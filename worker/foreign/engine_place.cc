@@ -1,13 +1,10 @@
 #include "worker/foreign/engine_place.h"
 
-#include <array>
+#include <algorithm>
 #include <cstdlib>
-#include <memory>
 #include <vector>
 
-#include <ifaddrs.h>
-#include <netdb.h>
-#include <sys/socket.h>
+#include "net/loop/socket.h"
 
 namespace pdjob::worker {
 
@@ -22,25 +19,12 @@ engine::EngineRecipe recipe_here(const engine::ForeignConfig& config, const std:
 }
 
 std::string interface_of(const std::string& host) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) {
+  const auto here = net::own_addresses();
+  if (!here) {
     return "";
   }
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owned(list, freeifaddrs);
-  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    const int family = at->ifa_addr == nullptr ? AF_UNSPEC : at->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) {
-      continue;
-    }
-    std::array<char, NI_MAXHOST> text{};
-    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    const int failed =
-        getnameinfo(at->ifa_addr, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-    if (failed == 0 && host == text.data()) {
-      return at->ifa_name;
-    }
-  }
-  return "";
+  const auto own = std::ranges::find(*here, host, &net::OwnAddress::text);
+  return own == here->end() ? "" : own->interface;
 }
 
 }  // namespace pdjob::worker

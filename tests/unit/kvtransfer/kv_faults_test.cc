@@ -165,17 +165,21 @@ TEST_P(KvFaults, SilentLinkIsGivenUpAndOpenedAnewWhenThePeerIsBack) {
   ASSERT_EQ(peer.to_test.hear(), "moving");
   peer.stop();
   const auto failed = receiver.expect<FetchFailed>(seconds(5));  // Long before its deadline.
-  // By nccl a slab may be under way. Its stall may be noticed before the silence.
+  // Rows that were announced may be missing. This stall may be noticed before the silence.
   EXPECT_TRUE(
       failed.error.code == ErrorCode::kUnavailable ||
-      (GetParam().transport == TransportKind::kNccl && failed.error.code == ErrorCode::kTimeout))
+      (GetParam().transport != TransportKind::kTcp && failed.error.code == ErrorCode::kTimeout))
       << failed.error.message;
   expect_safe(receiver, failed, !peer_writes());
   receiver->fetch(transfer_id(2), address, again.region(), kBig.rows, in(kDeadline));
-  EXPECT_EQ(receiver.expect<FetchFailed>(seconds(5)).error.code, ErrorCode::kUnavailable);
+  const auto second = receiver.expect<FetchFailed>(seconds(5));
+  EXPECT_EQ(second.error.code, ErrorCode::kUnavailable);
   peer.signal(SIGCONT);
-  if (peer_writes()) {
-    EXPECT_EQ(receiver.expect<FetchReleased>().id, transfer_id(1));
+  // After a stall, the second one may have reached the same link.
+  for (const FetchFailed& each : {failed, second}) {
+    if (peer_writes() && !each.region_safe) {
+      EXPECT_EQ(receiver.expect<FetchReleased>().id, each.id);
+    }
   }
   peer.from_test.say("3");
   receiver->fetch(transfer_id(3), address, again.region(), kBig.rows, in(kDeadline));

@@ -67,7 +67,6 @@ TEST(RouterConfig, NeedsPrefillWorkersForSglang) {
   EXPECT_EQ(well.finish(), "");
   EXPECT_EQ(config.protocol, Protocol::kSglang);
   EXPECT_EQ(config.bootstrap_port, 8999);
-  EXPECT_EQ(config.fallback, Fallback::kRefuse);
   for (const char* key : {"fallback: decode_alone\n", "bypass_tokens: 5\n",
                           "decode_prefills: even\n", "bypass_busy_requests: 5\n"}) {
     ConfigReader badly = ConfigReader::parse("job.yaml", std::string("protocol: sglang\n") + key);

@@ -61,6 +61,19 @@ TEST_F(FingerprintTest, ADecodeWorkerWithoutAPrefillWorkerPrefillsByItselfIfItMa
   EXPECT_EQ(arrive(), (Words{"degraded", "decode#1@d-new"}));
 }
 
+// SGLang's decode engines refuse a request without a bootstrap room.
+TEST_F(RouterTest, ADecodeWorkerOfSglangGetsNoRequestWithoutAPrefillWorker) {
+  net::WorkerEntry prefill = entry("p0", net::Role::kPrefill);
+  net::WorkerEntry decode = entry("d0", net::Role::kDecode);
+  prefill.protocol = decode.protocol = net::Protocol::kSglang;
+  config.bypass_tokens = 1000;
+  config.decode_prefills = DecodePrefills::kEven;
+  workers({decode});
+  EXPECT_FALSE(router().usable());
+  EXPECT_EQ(arrive(), Words{});
+  EXPECT_EQ(workers({prefill, decode}), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+}
+
 TEST_F(FingerprintTest, AStreamGoesOnOnlyWhereItsTokensMeanTheSame) {
   workers({p_old, d_old});
   arrive();
