@@ -39,8 +39,9 @@ int TuneArguments::run() {
 void TuneArguments::add_read(CLI::App* command) {
   auto* const files =
       command
-          ->add_option("--read", read_.files,
-                       "Published measurements in place of your own; a file for each run, repeatable")
+          ->add_option(
+              "--read", read_.files,
+              "Published measurements in place of your own; a file for each run, repeatable")
           ->type_name("FILE")
           ->excludes("--measure");
   auto* const kind = command
@@ -51,7 +52,8 @@ void TuneArguments::add_read(CLI::App* command) {
                          ->check(CLI::IsMember(run_kinds()))
                          ->needs(files);
   files->needs(kind);
-  command->add_option("--engine", read_.engine, "The engine and its version, which files do not tell")
+  command
+      ->add_option("--engine", read_.engine, "The engine and its version, which files do not tell")
       ->type_name("TEXT")
       ->needs(files);
 }

@@ -1,7 +1,7 @@
 // step_time_bench MODEL.gguf: how long steps of the real engine take, by what is in them, and the
-// model that is fitted to it (launcher/capacity). It prints what `pdjob tune --measure` writes. That
-// measures from outside, by wall time; this measures the engine alone, by CPU time. The engine has
-// one thread, so that this is its wall time on a core of its own.
+// model that is fitted to it (launcher/capacity). It prints what `pdjob tune --measure` writes.
+// That measures from outside, by wall time; this measures the engine alone, by CPU time. The engine
+// has one thread, so that this is its wall time on a core of its own.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
