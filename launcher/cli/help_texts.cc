@@ -15,6 +15,8 @@ constexpr auto kTexts = std::to_array<std::pair<std::string_view, std::string_vi
   pdjob plan job.yaml                           show what would run, and start nothing
   pdjob simulate job.yaml --rate 2 --prompt 500 --output 50
                                                 how it would serve a load, without machines
+  pdjob tune --measure quickstart --out model.json
+                                                how fast its engine is, for `pdjob simulate`
   pdjob ps                                      the jobs that run here
   pdjob status quickstart                       what runs, and how it is doing
   pdjob top                                     the same, live: load, latencies, rates
@@ -60,6 +62,16 @@ Examples:
 
 The first line says what separate prefill and decode workers gain or cost, against
 the same number of workers that do both. Nothing is started.
+)"},
+    {"tune", R"(
+Examples:
+  pdjob tune --measure quickstart --out model.json
+  pdjob tune --measure http://127.0.0.1:8101 --decode http://127.0.0.1:8102 --out model.json
+  pdjob tune --measure http://10.0.0.7:8000 --chunk 8192 --device "1 H100" --out h100.json
+  pdjob tune --read c1.json --read c16.json --kind vllm-bench --out published.json
+
+It sends requests to an engine that runs, for two minutes or --seconds. Nothing else
+should use the engine or its machine meanwhile. Ctrl-C ends it and writes nothing.
 )"},
     {"convert", R"(
 Examples:

@@ -23,7 +23,8 @@ constexpr const char* kDescription =
 
 constexpr const char* kEnvironment =
     ".TP\n.B PDJOB_MODELS\nA folder with models, searched before ~/.cache/pdjob/models.\n"
-    ".TP\n.B PDJOB_API_KEY\nThe key that \\fBpdjob batch\\fR sends, unless it has a "
+    ".TP\n.B PDJOB_API_KEY\nThe key that \\fBpdjob batch\\fR and \\fBpdjob tune\\fR send, unless "
+    "they have a "
     "\\-\\-key\\-file.\n"
     ".TP\n.B XDG_STATE_HOME\nHolds the folder pdjob, where launcher.state_dir is by default. "
     "Without it: ~/.local/state.\n"

@@ -149,7 +149,7 @@ def main():
     parser.add_argument("--rate", type=float, default=0.1)
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--divide", type=int, default=16)
-    parser.add_argument("--step", help="the simulation's model of a step, as ./dev bench step_time prints it")
+    parser.add_argument("--step", help="the simulation's model of a step: as ./dev bench step_time prints it")
     options = parser.parse_args()
     trace = read_trace(options.trace, options.requests)
     print("| job | figure | real | simulated | error |\n|---|---|---|---|---|")
