@@ -37,18 +37,6 @@ FleetScore score_of(const FleetFigures& figures, const simulation::Slo& slo) {
       .strain = std::max(figures.ttft.p90 / seconds(slo.ttft), figures.itl.p90 / seconds(slo.itl))};
 }
 
-std::string workers_text(uint32_t count, const char* role) {
-  return std::to_string(count) + " " + role + (count == 1 ? " worker" : " workers");
-}
-
-std::string long_name(const Fleet& fleet) {
-  return fleet.disaggregated() ? fleet.name() + " workers"
-                               : workers_text(fleet.both, "both-role") +
-                                     fleet.name().substr(fleet.name().find(',') == std::string::npos
-                                                             ? fleet.name().size()
-                                                             : fleet.name().find(','));
-}
-
 std::string number_text(double number) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", number);
@@ -115,19 +103,19 @@ class Tuner {
   const std::function<void(const std::string&)>& progress_;
 };
 
-std::string ratio_text(const FleetAnswer& answer) {
-  const uint32_t best = answer.best->fleet.workers();
-  const uint32_t other = answer.runner_up->fleet.workers();
-  const char* const kind =
-      answer.best->fleet.disaggregated() ? "Disaggregation" : "Workers of both roles";
-  if (best < other) {
-    return std::string(kind) + (answer.best->fleet.disaggregated() ? " saves " : " save ") +
-           std::to_string(other - best) + " of " +
-           workers_text(other, "").erase(std::to_string(other).size(), 1) + ".";
+// What the best fleet is better in than the runner-up, which is of the other kind.
+std::string comparison_text(const FleetAnswer& answer) {
+  const FoundFleet& best = *answer.best;
+  const FoundFleet& other = *answer.runner_up;
+  const bool split = best.fleet.disaggregated();
+  if (const uint32_t fewer = other.fleet.workers() - best.fleet.workers(); fewer > 0) {
+    return std::string(split ? "Disaggregation saves " : "Workers of both roles save ") +
+           std::to_string(fewer) + " of " + std::to_string(other.fleet.workers()) + " workers.";
   }
-  return std::string("Disaggregated or not, as many workers are enough; ") +
-         (answer.best->fleet.disaggregated() ? "disaggregated" : "with both roles") +
-         ", more requests are within the SLO.";
+  return "Disaggregated or not, " + std::to_string(best.fleet.workers()) + " are enough. " +
+         (split ? "Disaggregated" : "With both roles") +
+         (best.score.share > other.score.share ? ", more requests are within the SLO."
+                                               : ", requests are further from their limits.");
 }
 
 }  // namespace
@@ -197,7 +185,7 @@ std::string Tuning::headline() const {
                     : "") +
            ".";
   }
-  const std::string found = long_name(answer.best->fleet);
+  const std::string found = answer.best->fleet.name();
   if (workers_asked > 0) {
     return "Of " + std::to_string(workers_asked) + " workers, " + found +
            " serve most: " + percent_text(best->share()) + " of the requests are within " + limits +
@@ -212,7 +200,7 @@ std::string tuning_text(const Tuning& tuning) {
   std::string text = tuning.headline() + "\n";
   const FleetAnswer& answer = tuning.answer;
   if (answer.best && answer.runner_up && tuning.workers_asked == 0) {
-    text += ratio_text(answer) + '\n';
+    text += comparison_text(answer) + '\n';
   } else if (answer.best && tuning.workers_asked == 0) {
     text +=
         std::string("No fleet of up to ") + std::to_string(tuning.workers_max) +

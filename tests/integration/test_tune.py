@@ -67,7 +67,6 @@ def test_ctrl_c_leaves_no_file(pair, tmp_path):
         (["--measure", "https://127.0.0.1:1"], "engines are measured by http"),
         (["--measure", "no-such-job"], "no-such-job"),
         (["--measure", "http://127.0.0.1:1/%"], "127.0.0.1"),
-        ([], "give --measure URL or --read FILE"),
     ],
 )
 def test_errors_say_what_to_do(words, said, tmp_path):
