@@ -113,12 +113,11 @@ void read(ConfigReader& in, EngineModel& model) {
                error_section(errors, "kv", model.kv, "KV transfers.");
              });
   texts_field(in, "notes", model.notes, "How it was measured, and where times come from.");
-  named_items(in, "probes", {"The measurements."}, model.probes,
-              [](ModelProbe& probe, ConfigReader& one) {
-                one.field("seconds", probe.seconds, {"Measured.", "s"}, {.min = 0});
-                one.field("model_seconds", probe.model_seconds, {"As the model says.", "s"},
-                          {.min = 0});
-              });
+  named_items(
+      in, "probes", {"The measurements."}, model.probes, [](ModelProbe& probe, ConfigReader& one) {
+        one.field("seconds", probe.seconds, {"Measured.", "s"}, {.min = 0});
+        one.field("model_seconds", probe.model_seconds, {"As the model says.", "s"}, {.min = 0});
+      });
   if (model.probes.size() > kModelProbesMax) {
     in.fail("probes", "must be at most " + std::to_string(kModelProbesMax) + ", got " +
                           std::to_string(model.probes.size()));

@@ -28,8 +28,8 @@ std::string engine_words(const std::string& models, const Result<net::HttpReply>
   if (const auto list = openai::JsonObject::scan(models, kListNames)) {
     for (const std::string& model : openai::json_array_items(list->value("data"))) {
       const auto named = openai::JsonObject::scan(model, kModelNames);
-      text = named && text.empty() ? openai::json_string(named->value("owned_by")).value_or("")
-                                   : text;
+      text =
+          named && text.empty() ? openai::json_string(named->value("owned_by")).value_or("") : text;
     }
   }
   if (version && version->status == 200) {
@@ -134,7 +134,8 @@ Status EngineProbes::learn_engine() {
   const uint32_t context = listed.context_max;
   plan_.emplace(ProbePlan::Limits{
       .budget = options_.budget,
-      .prompt_tokens_max = context == 0 ? UINT32_MAX : context - std::min(context / 4, kContextReserve),
+      .prompt_tokens_max =
+          context == 0 ? UINT32_MAX : context - std::min(context / 4, kContextReserve),
       .transfers = servers_.decode.has_value()});
   return ok();
 }
@@ -172,7 +173,8 @@ Status EngineProbes::measure(const WantedProbe& wanted) {
   if (wanted.kind == WantedProbe::Kind::kTransfer) {
     PDJOB_TRY(const auto figure, measure_transfer(wanted));
     if (const auto* transfer = std::get_if<TransferProbe>(&figure)) {
-      const auto known = std::ranges::find(engine_.transfers, transfer->tokens, &TransferProbe::tokens);
+      const auto known =
+          std::ranges::find(engine_.transfers, transfer->tokens, &TransferProbe::tokens);
       known == engine_.transfers.end() ? engine_.transfers.push_back(*transfer)
                                        : known->seconds.push_back(transfer->seconds.front());
     } else {
@@ -217,8 +219,7 @@ void EngineProbes::note(const WantedProbe& wanted, const Measured& measured) {
   probe.work.approach(measured.work, 1.0 / static_cast<double>(probe.seconds.size()));
 }
 
-EngineProbes::Figure<std::vector<ProbeReply>> EngineProbes::replies_of(
-    std::vector<ProbeAsk> asks) {
+EngineProbes::Figure<std::vector<ProbeReply>> EngineProbes::replies_of(std::vector<ProbeAsk> asks) {
   const bool several = asks.size() > 1;
   PDJOB_TRY(auto replies, client_.ask(std::move(asks), deadline_));
   for (const ProbeReply& reply : replies) {
@@ -227,7 +228,8 @@ EngineProbes::Figure<std::vector<ProbeReply>> EngineProbes::replies_of(
     }
     last_refusal_ = reply.refusal;
     if (++refused_in_a_row_ > kRefusedInARowMax) {
-      return Error{ErrorCode::kPeerFailed, "the server refuses request after request: " + last_refusal_};
+      return Error{ErrorCode::kPeerFailed,
+                   "the server refuses request after request: " + last_refusal_};
     }
     const bool too_long = reply.status == 400 || reply.status == 413 || reply.status == 422;
     const bool too_many = several && (reply.status == 429 || reply.status == 503);
@@ -358,10 +360,10 @@ EngineProbes::Figure<EngineProbes::Measured> EngineProbes::measure_mixed(
     output = std::min(kOutputMax, output * 4);
     return Outcome(Miss::kUseless);
   }
-  window = {.begin = *begins,
-            .end = end,
-            .steps = chunks_between(streams.front(), *begins, end) *
-                     tokens_per_chunk(streams.front())};
+  window = {
+      .begin = *begins,
+      .end = end,
+      .steps = chunks_between(streams.front(), *begins, end) * tokens_per_chunk(streams.front())};
   Measured measured{.work = {.steps = std::max(1.0, window.steps)},
                     .seconds = seconds_between(window.begin, window.end)};
   add_prompt(measured.work, prompt);
@@ -389,8 +391,10 @@ EngineProbes::Figure<TransferProbe> EngineProbes::measure_transfer(const WantedP
   const auto params = transfer_params_of(std::get<0>(computed).front().body);
   if (!params) {
     transfers_fail_ = true;
-    engine_.notes.push_back("KV transfers were not measured: the server of --measure is no prefill "
-                            "worker, " + params.error().message);
+    engine_.notes.push_back(
+        "KV transfers were not measured: the server of --measure is no prefill "
+        "worker, " +
+        params.error().message);
     return Outcome(Miss::kUseless);
   }
   ProbeAsk decode = prefill;
@@ -406,9 +410,8 @@ EngineProbes::Figure<TransferProbe> EngineProbes::measure_transfer(const WantedP
     return Outcome(Miss::kUseless);
   }
   const ProbeReply& reply = replies->front();
-  const double seconds = reply.kv_seconds > 0
-                             ? reply.kv_seconds
-                             : seconds_between(reply.sent, reply.tokens.front());
+  const double seconds =
+      reply.kv_seconds > 0 ? reply.kv_seconds : seconds_between(reply.sent, reply.tokens.front());
   return Outcome(TransferProbe{.tokens = wanted.tokens, .seconds = {seconds}});
 }
 

@@ -1,6 +1,6 @@
-// EngineProbes: measures a running engine of any make by requests of OpenAI's API: prompts by length
-// and number, decoding by streams and context, KV transfers by length. Loop-bound; run() runs the
-// loop until it is done.
+// EngineProbes: measures a running engine of any make by requests of OpenAI's API: prompts by
+// length and number, decoding by streams and context, KV transfers by length. Loop-bound; run()
+// runs the loop until it is done.
 #pragma once
 
 #include <functional>
@@ -72,7 +72,9 @@ class EngineProbes {
   void add_prompt(StepWork& work, const ProbeReply& reply) const;
   void note(const WantedProbe& wanted, const Measured& measured);
 
-  const ProbeTarget& decoder() const { return servers_.decode ? *servers_.decode : servers_.prompts; }
+  const ProbeTarget& decoder() const {
+    return servers_.decode ? *servers_.decode : servers_.prompts;
+  }
 
   net::EventLoop& loop_;
   ProbeClient client_;

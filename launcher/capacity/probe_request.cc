@@ -17,15 +17,16 @@ using openai::JsonObject;
 
 // Short common words: one token each for most tokenizers.
 constexpr auto kWords = std::to_array<std::string_view>(
-    {"the",  "of",   "and",  "to",   "in",   "is",    "that", "for",  "was",  "on",   "are",
-     "with", "as",   "be",   "at",   "one",  "have",  "this", "from", "by",   "hot",  "but",
-     "some", "what", "there", "we",  "can",  "out",   "other", "were", "all", "your", "when",
-     "up",   "use",  "word", "how",  "said", "an",    "each", "she",  "which", "do",  "their",
-     "time", "if",   "will", "way",  "about", "many", "then", "them", "would", "like", "so",
-     "these", "her", "long", "make", "thing", "see",  "him",  "two",  "has"});
+    {"the",   "of",   "and",   "to",   "in",    "is",   "that",  "for",  "was",   "on",   "are",
+     "with",  "as",   "be",    "at",   "one",   "have", "this",  "from", "by",    "hot",  "but",
+     "some",  "what", "there", "we",   "can",   "out",  "other", "were", "all",   "your", "when",
+     "up",    "use",  "word",  "how",  "said",  "an",   "each",  "she",  "which", "do",   "their",
+     "time",  "if",   "will",  "way",  "about", "many", "then",  "them", "would", "like", "so",
+     "these", "her",  "long",  "make", "thing", "see",  "him",   "two",  "has"});
 
 // A scanned object holds views of its names.
-constexpr auto kUsageNames = std::to_array<std::string_view>({"prompt_tokens", "completion_tokens"});
+constexpr auto kUsageNames =
+    std::to_array<std::string_view>({"prompt_tokens", "completion_tokens"});
 constexpr auto kMessageNames = std::to_array<std::string_view>({"message"});
 constexpr auto kParamsNames = std::to_array<std::string_view>({"kv_transfer_params"});
 constexpr auto kEventNames = std::to_array<std::string_view>({"choices", "usage", "error"});
@@ -49,8 +50,7 @@ std::optional<uint32_t> count_of(const JsonObject& object, std::string_view name
 
 std::optional<ProbeUsage> usage_of(std::string_view value) {
   const std::string text(value);
-  const auto usage =
-      JsonObject::scan(text, kUsageNames);
+  const auto usage = JsonObject::scan(text, kUsageNames);
   if (!usage) {
     return std::nullopt;
   }
@@ -82,8 +82,8 @@ std::string ProbePrompts::prompt(uint32_t tokens) {
 }
 
 void ProbePrompts::learn(const std::string& prompt, uint32_t tokens) {
-  tokens_per_word_ = std::clamp(
-      static_cast<double>(tokens) / static_cast<double>(words_of(prompt)), 0.1, kTokensPerWordMax);
+  tokens_per_word_ = std::clamp(static_cast<double>(tokens) / static_cast<double>(words_of(prompt)),
+                                0.1, kTokensPerWordMax);
 }
 
 std::string body_of(const ProbeRequest& request) {
@@ -142,8 +142,7 @@ void ProbeEvents::take(std::string_view line, Seen& seen) {
     return;
   }
   const std::string text(line);
-  const auto event =
-      JsonObject::scan(text, kEventNames);
+  const auto event = JsonObject::scan(text, kEventNames);
   if (!event) {
     return;
   }
@@ -154,8 +153,7 @@ void ProbeEvents::take(std::string_view line, Seen& seen) {
     usage_ = usage;
   }
   for (const std::string& choice : openai::json_array_items(event->value("choices"))) {
-    const auto output =
-        JsonObject::scan(choice, kChoiceNames);
+    const auto output = JsonObject::scan(choice, kChoiceNames);
     const bool ends = output && !output->value("finish_reason").empty() &&
                       output->value("finish_reason") != "null";
     if (output && (!ends || output->value("text").size() > 2)) {
@@ -171,13 +169,12 @@ std::optional<ProbeUsage> usage_of_reply(const std::string& reply) {
 
 std::string refusal_text(int status, const std::string& body) {
   constexpr size_t kShownMax = 300;
-  const auto object =
-      JsonObject::scan(body, kRefusalNames);
+  const auto object = JsonObject::scan(body, kRefusalNames);
   std::string text = body.substr(0, body.find('\n'));
   if (object) {
     const std::string_view error = object->value("error");
-    const std::string_view message = object->value(
-        !object->value("message").empty() ? "message" : "detail");
+    const std::string_view message =
+        object->value(!object->value("message").empty() ? "message" : "detail");
     text = !error.empty()     ? message_of(error)
            : !message.empty() ? openai::json_string(message).value_or(std::string(message))
                               : text;

@@ -73,8 +73,8 @@ std::vector<double> numbers_of(std::string_view list) {
 
 constexpr auto kVllmNames = std::to_array<std::string_view>(
     {"date", "model_id", "max_concurrency", "completed", "total_input_tokens",
-     "total_output_tokens", "request_throughput", "median_ttft_ms", "mean_tpot_ms",
-     "median_itl_ms", "input_lens", "ttfts"});
+     "total_output_tokens", "request_throughput", "median_ttft_ms", "mean_tpot_ms", "median_itl_ms",
+     "input_lens", "ttfts"});
 
 Result<PublishedRun> read_vllm(const std::string& file, const std::string& text) {
   const auto object = JsonObject::scan(text, kVllmNames);
@@ -129,12 +129,16 @@ Result<double> statistic(const std::string& file, const JsonObject& records,
   const Level level(file, *object);
   PDJOB_TRY(const double value, level.above_zero(name));
   const std::string unit = level.text("unit");
-  return unit == "ms" ? value / 1e3 : unit == "us" ? value / 1e6 : unit == "ns" ? value / 1e9 : value;
+  return unit == "ms"   ? value / 1e3
+         : unit == "us" ? value / 1e6
+         : unit == "ns" ? value / 1e9
+                        : value;
 }
 
 std::string first_text(std::string_view list) {
   const size_t begin = list.find('"');
-  const size_t end = begin == std::string_view::npos ? begin : openai::end_of_json_string(list, begin);
+  const size_t end =
+      begin == std::string_view::npos ? begin : openai::end_of_json_string(list, begin);
   return end == std::string_view::npos
              ? std::string()
              : openai::json_string(list.substr(begin, end - begin)).value_or("");

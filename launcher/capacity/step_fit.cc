@@ -188,9 +188,9 @@ class Errors {
   std::vector<double> off_;
 };
 
-constexpr std::array kTimes{"step.fixed_us",           "step.per_prompt_token_us",
-                            "step.per_sequence_us",    "step.per_prompt_read_us",
-                            "step.per_context_read_us", "per_request_us"};
+constexpr std::array kTimes{
+    "step.fixed_us",           "step.per_prompt_token_us", "step.per_sequence_us",
+    "step.per_prompt_read_us", "step.per_context_read_us", "per_request_us"};
 
 Row row_of(const StepWork& work) {
   return {work.steps,        work.prompt_tokens, work.sequences,

@@ -40,9 +40,9 @@ class ProbeScreen {
 };
 
 std::string chunk_note(uint32_t chunk_tokens) {
-  return chunk_tokens == 0 ? "each prompt counts as one step: the engine's chunk was not named"
-                           : "prompts were computed in chunks of " + std::to_string(chunk_tokens) +
-                                 " tokens";
+  return chunk_tokens == 0
+             ? "each prompt counts as one step: the engine's chunk was not named"
+             : "prompts were computed in chunks of " + std::to_string(chunk_tokens) + " tokens";
 }
 
 Result<EngineModel> model_of(ProbedEngine engine, const MeasureFlags& flags,
@@ -83,12 +83,13 @@ Result<EngineModel> measured(const MeasureFlags& flags, const Places& places) {
   net::block_signals();
   net::EventLoop loop;
   ProbeScreen screen;
-  EngineProbes probes(loop, servers,
-                      {.budget = std::chrono::seconds(flags.seconds),
-                       .model = flags.model,
-                       .chunk_tokens = flags.chunk_tokens,
-                       .seed = entropy()},
-                      [&screen](const std::string& name, double share) { screen.show(name, share); });
+  EngineProbes probes(
+      loop, servers,
+      {.budget = std::chrono::seconds(flags.seconds),
+       .model = flags.model,
+       .chunk_tokens = flags.chunk_tokens,
+       .seed = entropy()},
+      [&screen](const std::string& name, double share) { screen.show(name, share); });
   const net::StopSignals signals(loop, std::array{SIGINT, SIGTERM, SIGHUP},
                                  [&probes](int /*signal*/) { probes.stop(); });
   auto engine = probes.run();

@@ -14,9 +14,7 @@
 namespace pdjob::launcher {
 namespace {
 
-std::string two_digits(unsigned value) {
-  return (value < 10 ? "0" : "") + std::to_string(value);
-}
+std::string two_digits(unsigned value) { return (value < 10 ? "0" : "") + std::to_string(value); }
 
 std::string fixed_text(double value, int digits) {
   std::array<char, 64> text{};

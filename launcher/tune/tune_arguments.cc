@@ -57,7 +57,9 @@ void TuneArguments::add_measure(CLI::App* command) {
       ->type_name("NAME");
   command->add_option("--device", measure_.device, "What reports say of the machine")
       ->type_name("TEXT");
-  command->add_option("--out", measure_.out, "The file of the model")->type_name("FILE")->required();
+  command->add_option("--out", measure_.out, "The file of the model")
+      ->type_name("FILE")
+      ->required();
 }
 
 }  // namespace pdjob::launcher

@@ -29,8 +29,9 @@ Result<ProbeTarget> target_of(const std::string& text, std::string key) {
   const std::string url = text.find("://") == std::string::npos ? "http://" + text : text;
   PDJOB_TRY(net::Url parsed, net::parse_url(url));
   if (parsed.https) {
-    return wrong(text + ": engines are measured by http, on their own network: TLS would be a part "
-                        "of every figure");
+    return wrong(text +
+                 ": engines are measured by http, on their own network: TLS would be a part "
+                 "of every figure");
   }
   std::string path = parsed.path;
   path.erase(path.find_last_not_of('/') + 1);
@@ -55,7 +56,8 @@ Result<ProbedServers> workers_of(const std::string& job, const Places& places) {
   const ProcessLine* const decode = first("decode");
   const ProcessLine* const prompts = first("prefill") != nullptr ? first("prefill") : first("both");
   if (prompts == nullptr) {
-    return wrong("job " + job + " has no worker that serves prompts: see `pdjob status " + job + "`");
+    return wrong("job " + job + " has no worker that serves prompts: see `pdjob status " + job +
+                 "`");
   }
   const auto target = [&](const ProcessLine& worker) -> Result<ProbeTarget> {
     PDJOB_TRY(const auto keys, JobFolder::worker_keys(state_dir, job, {worker.name}));

@@ -36,9 +36,8 @@ size_t count_of(const std::vector<std::string>& names, const std::string& name) 
 TEST(ProbePlan, RepeatsEachProbeOfAFastEngine) {
   ProbePlan plan({.budget = seconds(120), .transfers = true});
   const auto names = played(plan, seconds(120), [](const auto&) { return milliseconds(20); });
-  for (const char* const name :
-       {"prompt 64", "prompt 16384", "prompt 256 x 4", "decode 64 at 64", "decode 8 at 8192",
-        "decode 2 with prompt 256", "kv 8192"}) {
+  for (const char* const name : {"prompt 64", "prompt 16384", "prompt 256 x 4", "decode 64 at 64",
+                                 "decode 8 at 8192", "decode 2 with prompt 256", "kv 8192"}) {
     EXPECT_EQ(count_of(names, name), 5U) << name;
   }
   EXPECT_DOUBLE_EQ(plan.share_done(), 1);

@@ -89,8 +89,8 @@ TEST(ProbeEvents, SurvivesHostileStreams) {
 }
 
 TEST(TransferParams, AreThoseOfTheReply) {
-  const auto params = transfer_params_of(
-      R"({"id":"x","kv_transfer_params":{"remote_host":"h","remote_port":1}})");
+  const auto params =
+      transfer_params_of(R"({"id":"x","kv_transfer_params":{"remote_host":"h","remote_port":1}})");
   ASSERT_TRUE(params);
   EXPECT_EQ(*params, R"({"remote_host":"h","remote_port":1})");
   EXPECT_FALSE(transfer_params_of(R"({"kv_transfer_params":null})"));

@@ -109,7 +109,9 @@ TEST(PublishedRuns, TakeEachPromptOfARunWithDetails) {
 // The shape of aiperf 0.1's and 0.13's profile_export_aiperf.json, with figures of our own.
 std::string aiperf_metrics(const std::string& ttft) {
   return R"("request_throughput": {"unit": "requests/sec", "avg": 0.5},)"
-         "\"" + ttft + R"(": {"unit": "ms", "avg": 60.0, "p50": 55.0},)"
+         "\"" +
+         ttft +
+         R"(": {"unit": "ms", "avg": 60.0, "p50": 55.0},)"
          R"("inter_token_latency": {"unit": "ms", "avg": 12.0, "p50": 10.0},)"
          R"("input_sequence_length": {"unit": "tokens", "avg": 550.0, "p50": 550.0},)"
          R"("output_sequence_length": {"unit": "tokens", "avg": 101.0})";
@@ -150,7 +152,8 @@ TEST(PublishedRuns, ThatAreSomethingElseAreRefusedByName) {
             "f.json: completed has no number");
   EXPECT_EQ(error(RunKind::kAiperf, "{}"), "f.json: input_sequence_length is missing");
   EXPECT_EQ(error(RunKind::kAiperf, R"({"records": []})"), "f.json: it is not one JSON object");
-  EXPECT_EQ(error(RunKind::kAiperf, std::string(100'000, '[')), "f.json: it is not one JSON object");
+  EXPECT_EQ(error(RunKind::kAiperf, std::string(100'000, '[')),
+            "f.json: it is not one JSON object");
 }
 
 }  // namespace

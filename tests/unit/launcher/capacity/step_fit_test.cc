@@ -23,11 +23,11 @@ const StepTime kKnown{.fixed = Time(3'000'000),
 constexpr double kPerRequest = 0.002;
 
 double seconds_of(const StepTime& time, const StepWork& work) {
-  return 1e-9 * (work.steps * time.fixed.count() +
-                 work.prompt_tokens * time.per_prompt_token.count() +
-                 work.sequences * time.per_sequence.count() +
-                 work.prompt_reads * time.per_prompt_read.count() +
-                 work.context_reads * time.per_context_read.count()) +
+  return 1e-9 *
+             (work.steps * time.fixed.count() + work.prompt_tokens * time.per_prompt_token.count() +
+              work.sequences * time.per_sequence.count() +
+              work.prompt_reads * time.per_prompt_read.count() +
+              work.context_reads * time.per_context_read.count()) +
          kPerRequest * work.requests;
 }
 
