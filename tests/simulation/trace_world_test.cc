@@ -159,7 +159,7 @@ TraceRun lone_run(uint32_t prefill, uint32_t decode, uint32_t both) {
   run.job.decode_config.local_chunk_tokens = 64;  // Four times as many while nobody decodes.
   return run;
 }
-const Duration kLonePrompt = 2 * kStep.fixed + kStep.of(0, 256) + kStep.of(256, 44);
+const Duration kLonePrompt = 2 * kStep.begin() + kStep.of(0, 256) + kStep.of(256, 44);
 constexpr Duration kWires = milliseconds(5);  // At most, for HTTP between three processes.
 
 TEST(TraceWorld, TakesTheTimeOfTheModel) {
@@ -169,7 +169,7 @@ TEST(TraceWorld, TakesTheTimeOfTheModel) {
   EXPECT_LT(result.outcomes[0].ttft, kLonePrompt + kWires);
   Duration decoding{};
   for (uint32_t rows = 300; rows < 310; ++rows) {
-    decoding += kStep.fixed + kStep.of(rows, 1);
+    decoding += kStep.begin() + kStep.of(rows, 1);
   }
   EXPECT_GT(result.outcomes[0].itl, decoding / 10 - milliseconds(1));
   EXPECT_LT(result.outcomes[0].itl, decoding / 10 + milliseconds(1));
