@@ -61,7 +61,8 @@ std::string table_html(const std::vector<std::vector<std::string>>& rows, const 
       const bool heading = i == 0 || column == 0;
       const std::string scope = !heading ? "" : i == 0 ? " scope=\"col\"" : " scope=\"row\"";
       const std::string cell = heading ? "th" : "td";
-      html += "<" + cell + scope + ">" + html_escaped(rows[i][column]) + "</" + cell + ">";
+      html.append("<").append(cell).append(scope).append(">");
+      html.append(html_escaped(rows[i][column])).append("</").append(cell).append(">");
     }
     html += i == 0 ? "</tr></thead><tbody>\n" : "</tr>\n";
   }

@@ -16,7 +16,7 @@ Error wrong(const std::string& option, const std::string& text, const std::strin
           option + ": expected " + wanted + ", got \"" + text.substr(0, kShown) + '"'};
 }
 
-std::optional<double> number_of(std::string_view text) {
+std::optional<double> said_number(std::string_view text) {
   double value = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size() ||
@@ -26,15 +26,15 @@ std::optional<double> number_of(std::string_view text) {
   return value;
 }
 
-std::optional<uint32_t> tokens_of(std::string_view text) {
-  const auto value = number_of(text);
+std::optional<uint32_t> said_tokens(std::string_view text) {
+  const auto value = said_number(text);
   if (!value || *value < 1 || *value > kLoadTokensMax || *value != std::floor(*value)) {
     return {};
   }
   return static_cast<uint32_t>(*value);
 }
 
-std::optional<Duration> time_of(std::string_view text) {
+std::optional<Duration> said_time(std::string_view text) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
       {"ms", 1e-3}, {"min", 60}, {"h", 3600}, {"s", 1}};
   constexpr double kLongest = 366.0 * 86400;
@@ -42,7 +42,7 @@ std::optional<Duration> time_of(std::string_view text) {
     if (!text.ends_with(unit)) {
       continue;
     }
-    const auto value = number_of(text.substr(0, text.size() - unit.size()));
+    const auto value = said_number(text.substr(0, text.size() - unit.size()));
     if (!value || *value * factor > kLongest) {
       return {};
     }
@@ -60,7 +60,7 @@ std::optional<RatePhase> phase_of(std::string_view text) {
   RatePhase phase;
   const size_t at = text.find('@');
   if (at != std::string_view::npos) {
-    const auto lasts = time_of(text.substr(at + 1));
+    const auto lasts = said_time(text.substr(at + 1));
     if (!lasts || *lasts <= Duration::zero()) {
       return {};
     }
@@ -68,8 +68,8 @@ std::optional<RatePhase> phase_of(std::string_view text) {
     text = text.substr(0, at);
   }
   const size_t dots = text.find("..");
-  const auto from = number_of(text.substr(0, dots));
-  const auto to = dots == std::string_view::npos ? from : number_of(text.substr(dots + 2));
+  const auto from = said_number(text.substr(0, dots));
+  const auto to = dots == std::string_view::npos ? from : said_number(text.substr(dots + 2));
   const bool ramp = dots != std::string_view::npos;
   if (!from || !to || std::max(*from, *to) > kLoadRateMax ||
       (ramp && phase.lasts == Duration::max())) {
@@ -121,13 +121,13 @@ Result<LengthWords> parse_length(const std::string& option, const std::string& t
   const std::string_view all = text;
   const size_t dots = all.find("..");
   const size_t tilde = all.find('~');
-  const auto first = tokens_of(all.substr(0, std::min(dots, tilde)));
+  const auto first = said_tokens(all.substr(0, std::min(dots, tilde)));
   if (!first) {
     return refused();
   }
   words.tokens = words.longest = *first;
   if (dots != std::string_view::npos) {
-    const auto longest = tokens_of(all.substr(dots + 2));
+    const auto longest = said_tokens(all.substr(dots + 2));
     if (!longest || *longest < *first) {
       return refused();
     }
@@ -135,7 +135,7 @@ Result<LengthWords> parse_length(const std::string& option, const std::string& t
     words.longest = *longest;
   } else if (tilde != std::string_view::npos) {
     constexpr double kSpreadMax = 3;
-    const auto spread = number_of(all.substr(tilde + 1));
+    const auto spread = said_number(all.substr(tilde + 1));
     if (!spread || *spread > kSpreadMax) {
       return refused();
     }
@@ -172,7 +172,7 @@ Result<std::vector<RatePhase>> parse_rate(const std::string& option, const std::
 }
 
 Result<Duration> parse_time(const std::string& option, const std::string& text) {
-  const auto time = time_of(text);
+  const auto time = said_time(text);
   if (!time || *time <= Duration::zero()) {
     return wrong(option, text, "a time such as 250ms, 90s, 10min or 1.5h, at most 366 days");
   }

@@ -24,8 +24,8 @@ struct StepTime {
   // What one sequence adds, with so many rows before the step and so many tokens in it.
   // Requires: tokens > 0.
   Duration of(uint32_t rows, uint32_t tokens) const {
-    const auto reads =
-        static_cast<double>(int64_t{rows} * tokens + int64_t{tokens} * (tokens + 1) / 2);
+    const double count = tokens;
+    const double reads = rows * count + count * (count + 1) / 2;
     return std::chrono::round<Duration>(tokens == 1
                                             ? per_sequence + reads * per_context_read
                                             : tokens * per_prompt_token + reads * per_prompt_read);

@@ -15,7 +15,7 @@
 namespace pdjob::simulation {
 namespace {
 
-const net::HttpAddress kDoor{"10.0.0.1", 8000};
+net::HttpAddress router_door() { return {"10.0.0.1", 8000}; }
 // A network of one machine room.
 constexpr SimSockets::Wire kWire{
     .latency_max = std::chrono::microseconds(100), .buffer_bytes = size_t{1} << 20, .whole = true};
@@ -117,7 +117,7 @@ void TraceWorld::add_router() {
   router_ = std::make_unique<SimRouter>(
       scene_,
       SimRouterOptions{
-          .spec = spec, .config = run_.job.router, .door = kDoor, .workers = addresses_},
+          .spec = spec, .config = run_.job.router, .door = router_door(), .workers = addresses_},
       random_.next(), [] {});
 }
 
@@ -128,7 +128,7 @@ void TraceWorld::send_next() {
   }
   const TraceRequest next = scaled(run_.trace[sent_], run_.scale);
   loop_.at(begins_ + next.at + run_.job.request_time, [this, next] {
-    clients_.send(sent_++, next, run_.scale, kDoor, begins_ + next.at);
+    clients_.send(sent_++, next, run_.scale, router_door(), begins_ + next.at);
     send_next();
   });
 }

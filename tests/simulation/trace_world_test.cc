@@ -159,7 +159,7 @@ TraceRun lone_run(uint32_t prefill, uint32_t decode, uint32_t both) {
   run.job.decode_config.local_chunk_tokens = 64;  // Four times as many while nobody decodes.
   return run;
 }
-const Duration kLonePrompt = 2 * kStep.fixed + kStep.of(0, 256) + kStep.of(256, 44);
+const Duration kLonePrompt = 2 * kStep.begin() + kStep.of(0, 256) + kStep.of(256, 44);
 constexpr Duration kWires = milliseconds(5);  // At most, for HTTP between three processes.
 
 TEST(TraceWorld, TakesTheTimeOfTheModel) {
@@ -169,7 +169,7 @@ TEST(TraceWorld, TakesTheTimeOfTheModel) {
   EXPECT_LT(result.outcomes[0].ttft, kLonePrompt + kWires);
   Duration decoding{};
   for (uint32_t rows = 300; rows < 310; ++rows) {
-    decoding += kStep.fixed + kStep.of(rows, 1);
+    decoding += kStep.begin() + kStep.of(rows, 1);
   }
   EXPECT_GT(result.outcomes[0].itl, decoding / 10 - milliseconds(1));
   EXPECT_LT(result.outcomes[0].itl, decoding / 10 + milliseconds(1));
@@ -183,6 +183,37 @@ TEST(TraceWorld, TakesTheTimeOfTheKvOfTheLastChunk) {
   ASSERT_TRUE(result.outcomes.at(0).served);
   EXPECT_GE(result.outcomes[0].ttft, kLonePrompt + 44 * microseconds(500));
   EXPECT_LT(result.outcomes[0].ttft, kLonePrompt + 44 * microseconds(500) + 2 * kWires);
+}
+
+TEST(TraceWorld, TakesTheFixedTimesOfATransferAndARequest) {
+  TraceRun run = lone_run(1, 1, 0);
+  run.job.kv_transfer_time = milliseconds(40);
+  run.job.request_time = milliseconds(30);
+  const TraceResult result = play(run);
+  ASSERT_TRUE(result.outcomes.at(0).served);
+  EXPECT_GE(result.outcomes[0].ttft, kLonePrompt + milliseconds(70));
+  EXPECT_LT(result.outcomes[0].ttft, kLonePrompt + milliseconds(70) + 2 * kWires);
+}
+
+TEST(TraceWorld, TellsWhatItsWorkersDid) {
+  TraceRun run = run_of(2, 1, 0);
+  run.sample_every = milliseconds(500);
+  const TraceResult result = play(run);
+  ASSERT_EQ(result.workers.size(), 3U);
+  uint64_t prompts = 0;
+  for (const TraceRequest& request : run.trace) {
+    prompts += scaled(request, run.scale).prompt_tokens;
+  }
+  EXPECT_EQ(result.workers[0].kv_transfers + result.workers[1].kv_transfers, 40U);
+  EXPECT_EQ(result.workers[0].kv_rows_sent + result.workers[1].kv_rows_sent, prompts);
+  EXPECT_EQ(result.workers[2].kv_rows_sent, 0U);
+  ASSERT_FALSE(result.samples.empty());
+  double busy = 0;
+  for (const TraceSample& sample : result.samples) {
+    busy += 0.5 * sample.roles[1].busy;
+  }
+  // A step that has begun counts as a whole.
+  EXPECT_NEAR(busy, std::chrono::duration<double>(result.workers[2].busy).count(), 0.6);
 }
 
 TEST(TraceWorld, GoodputCountsWhatIsWithinBothLimits) {
