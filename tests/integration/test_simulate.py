@@ -126,7 +126,6 @@ def test_more_workers_serve_more(job_file):
         (["--rate", "90000", "--prompt", "10", "--output", "1"], "more than 1000000 requests: give a shorter --duration or fewer --requests"),
         (["--rate", "1", "--prompt", "3000", "--output", "300"], "give --set engine.tokens_per_sequence=3300"),
         (["--rate", "1", "--prompt", "10", "--output", "1", "--model", "/no/such.json"], "/no/such.json"),
-        (["--rate", "1", "--prompt", "10", "--output", "1", "--set", "engine.kind=vllm"], "engines of other makes cannot be simulated"),
         (["--trace", "/no/such.jsonl"], "/no/such.jsonl: No such file"),
         (["--trace", "/dev/zero"], "it is not a regular file"),
         (["--trace", BIN], ":1: "),
@@ -143,3 +142,10 @@ def test_bad_input_is_refused_with_advice(job_file, words, says):
 def test_a_job_that_is_not_disaggregated_is_compared_with_other_chunks(job_file):
     text = simulated(job_file, *WORDS, "--set", "prefill.workers=0", "--set", "decode.workers=2")
     assert text.startswith("The job is not disaggregated"), text
+
+
+def test_engines_of_other_makes_are_refused_with_another_way(tmp_path):
+    job = tmp_path / "job.yaml"
+    job.write_text("name: x\nmodel: m\nengine: {kind: vllm}\n")
+    done = simulate(job, "--rate", "1", "--prompt", "10", "--output", "1")
+    assert done.returncode == 2 and "engines of other makes cannot be simulated" in done.stderr, done.stderr
