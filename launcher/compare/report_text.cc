@@ -112,15 +112,16 @@ std::vector<std::vector<std::string>> report_rows(const std::vector<const FleetF
       rows.back().push_back(value(*fleet));
     }
   };
-  using Fleet = const FleetFigures&;
-  row("", [](Fleet fleet) { return fleet.name; });
-  row("within the SLO", [](Fleet fleet) { return percent_text(fleet.share()); });
-  row("goodput, requests/s", [](Fleet fleet) { return printed("%.3g", fleet.goodput); });
-  row("TTFT p50 / p90 / p99", [](Fleet fleet) { return three(fleet.ttft); });
-  row("ITL p50 / p90 / p99", [](Fleet fleet) { return three(fleet.itl); });
-  row("longest gap p50 / p90 / p99", [](Fleet fleet) { return three(fleet.gap); });
-  row("tokens/s in, out",
-      [](Fleet fleet) { return printed("%.0f, %.0f", fleet.prompt_tokens, fleet.output_tokens); });
+  using Figures = const FleetFigures&;
+  row("", [](Figures fleet) { return fleet.name; });
+  row("within the SLO", [](Figures fleet) { return percent_text(fleet.share()); });
+  row("goodput, requests/s", [](Figures fleet) { return printed("%.3g", fleet.goodput); });
+  row("TTFT p50 / p90 / p99", [](Figures fleet) { return three(fleet.ttft); });
+  row("ITL p50 / p90 / p99", [](Figures fleet) { return three(fleet.itl); });
+  row("longest gap p50 / p90 / p99", [](Figures fleet) { return three(fleet.gap); });
+  row("tokens/s in, out", [](Figures fleet) {
+    return printed("%.0f, %.0f", fleet.prompt_tokens, fleet.output_tokens);
+  });
   for (size_t i = 0; i < kRoleWords.size(); ++i) {
     const auto has = [i](const FleetFigures* fleet) { return fleet->roles[i].workers > 0; };
     bool any = false;
@@ -132,7 +133,7 @@ std::vector<std::vector<std::string>> report_rows(const std::vector<const FleetF
     }
     const auto of_role = [&](const std::string& name, const auto& value) {
       row(std::string(kRoleWords[i]) + ": " + name,
-          [&](Fleet fleet) { return has(&fleet) ? value(fleet.roles[i]) : std::string("-"); });
+          [&](Figures fleet) { return has(&fleet) ? value(fleet.roles[i]) : std::string("-"); });
     };
     of_role("busy", [](const RoleFigures& role) { return percent_text(role.busy); });
     of_role("queue mean, most", [](const RoleFigures& role) {
@@ -140,12 +141,12 @@ std::vector<std::vector<std::string>> report_rows(const std::vector<const FleetF
     });
     of_role("running mean", [](const RoleFigures& role) { return printed("%.1f", role.running); });
   }
-  row("KV moved, tokens/s", [](Fleet fleet) { return printed("%.0f", fleet.kv_tokens); });
-  row("prompts from cache", [](Fleet fleet) { return percent_text(fleet.reused); });
-  row("refused", [](Fleet fleet) { return count_text(fleet.refused); });
+  row("KV moved, tokens/s", [](Figures fleet) { return printed("%.0f", fleet.kv_tokens); });
+  row("prompts from cache", [](Figures fleet) { return percent_text(fleet.reused); });
+  row("refused", [](Figures fleet) { return count_text(fleet.refused); });
   row("unfinished",
-      [](Fleet fleet) { return count_text(fleet.requests - fleet.served - fleet.refused); });
-  row("worker-hours", [](Fleet fleet) { return printed("%.3g", fleet.worker_hours); });
+      [](Figures fleet) { return count_text(fleet.requests - fleet.served - fleet.refused); });
+  row("worker-hours", [](Figures fleet) { return printed("%.3g", fleet.worker_hours); });
   return rows;
 }
 

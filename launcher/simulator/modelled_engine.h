@@ -1,7 +1,6 @@
 // ModelledEngine: an engine that computes nothing. Its steps take the time of a model; it counts
 // the rows of each sequence, and its logits always say the same token. The rows of all sequences
-// are the same few bytes, so a fleet of large engines needs little memory, and the KV that moves is
-// small.
+// are the same few bytes, so a fleet of large engines needs little memory.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +14,9 @@
 
 namespace pdjob::simulation {
 
-// Of one KV row. What else a transfer sends, a kilobyte, must not count as many rows: bytes take
-// the time of rows.
-inline constexpr uint32_t kModelledRowBytes = 128;
+// Of one KV row. The wire takes its time per byte, so rows must be long beside what else a transfer
+// carries: its last token's logits count as two rows.
+inline constexpr uint32_t kModelledRowBytes = 512;
 
 class ModelledEngine final : public SimEngine {
  public:
