@@ -39,8 +39,11 @@ launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs, restart: {{{resta
 
 def engine_pid(job, name):
     """Returns the process of a worker's engine, which is the grandchild of the worker."""
-    guard = only_child(job.processes()[name]["pid"])
-    return next(pid for pid in children(guard) if "engine_program_double" in pathlib.Path(f"/proc/{pid}/cmdline").read_text())
+    return engine_below(job.processes()[name]["pid"])
+
+
+def engine_below(worker):
+    return next(pid for pid in children(only_child(worker)) if "engine_program_double" in pathlib.Path(f"/proc/{pid}/cmdline").read_text())
 
 
 def children(pid):
