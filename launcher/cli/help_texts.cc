@@ -65,13 +65,16 @@ the same number of workers that do both. Nothing is started.
 )"},
     {"tune", R"(
 Examples:
+  pdjob tune job.yaml --rate 2 --prompt 200 --output 20 --slo ttft=2s,itl=60ms
   pdjob tune --measure quickstart --out model.json
   pdjob tune --measure http://127.0.0.1:8101 --decode http://127.0.0.1:8102 --out model.json
   pdjob tune --measure http://10.0.0.7:8000 --chunk 8192 --device "1 H100" --out h100.json
   pdjob tune --read c1.json --read c16.json --kind vllm-bench --out published.json
 
-It sends requests to an engine that runs, for two minutes or --seconds. Nothing else
-should use the engine or its machine meanwhile. Ctrl-C ends it and writes nothing.
+Without --measure and --read it simulates fleets until it has the smallest one that
+serves the load. With --measure it sends requests to an engine that runs, for two minutes
+or --seconds. Nothing else should use the engine or its machine meanwhile. Ctrl-C ends it
+and writes nothing.
 )"},
     {"convert", R"(
 Examples:
