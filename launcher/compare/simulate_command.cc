@@ -123,14 +123,14 @@ Status check_lengths(const Load& load, SimulatedJob& job) {
   return ok();
 }
 
-Status write_page(const std::string& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << page;
-  file.close();
-  return file ? ok() : Status(invalid("--html: " + path + " cannot be written"));
-}
-
 }  // namespace
+
+Status write_output(const std::string& option, const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  return file ? ok() : Status(invalid(option + ": " + path + " cannot be written"));
+}
 
 Result<SimulationAsked> simulation_asked(const JobConfig& config, const SimulateFlags& flags) {
   SimulationAsked asked{.seed = flags.seed, .source = config.source};
@@ -171,7 +171,8 @@ int simulate_job(const JobConfig& config, const SimulateFlags& flags) {
     }
   });
   if (!flags.html.empty()) {
-    if (const Status written = write_page(flags.html, report_page(comparison)); !written) {
+    if (const Status written = write_output("--html", flags.html, report_page(comparison));
+        !written) {
       return refuse(written.error());
     }
   }

@@ -30,6 +30,9 @@ struct SimulateFlags {
 // The job, the load and the model. The error says what to do.
 Result<SimulationAsked> simulation_asked(const JobConfig& config, const SimulateFlags& flags);
 
+// Writes a file that an option names; the error names both.
+Status write_output(const std::string& option, const std::string& path, const std::string& text);
+
 // Returns the exit code.
 int simulate_job(const JobConfig& config, const SimulateFlags& flags);
 

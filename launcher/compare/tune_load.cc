@@ -1,7 +1,6 @@
 #include "launcher/compare/tune_load.h"
 
 #include <cstdio>
-#include <fstream>
 
 #include <unistd.h>
 
@@ -36,13 +35,6 @@ class Progress {
   size_t count_ = 0;
 };
 
-bool write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  return file.good();
-}
-
 }  // namespace
 
 int tune_load(const SimulationOptions& options, const TuneLoadFlags& flags, const Places& places) {
@@ -69,8 +61,11 @@ int tune_load(const SimulationOptions& options, const TuneLoadFlags& flags, cons
       tuned.settings.push_back(setting);
     }
     const auto file = tuned.job(places);
-    if (!file || !write_file(flags.out, file->text)) {
-      return refuse("--out: " + flags.out + " cannot be written");
+    if (!file) {
+      return kExitUsage;  // It was said.
+    }
+    if (const Status written = write_output("--out", flags.out, file->text); !written) {
+      return refuse(written.error().message);
     }
   }
   std::fputs((options.flags.json ? tuning_json(tuning) : tuning_text(tuning)).c_str(), stdout);
