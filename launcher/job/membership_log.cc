@@ -37,7 +37,7 @@ void MembershipLog::update(const Process& process) {
   }
   Listed& row = *found->second;
   row.router = process.is_router();
-  row.forgotten = false;
+  forgotten_.erase({row.changed_in, row.name});
   note_stays(row, process.is_worker() && process.fate != Fate::kEnd);
   const Known known = known_of(process);
   if (process.is_router() && process.serving()) {
@@ -79,7 +79,7 @@ void MembershipLog::update(const Process& process) {
 
 void MembershipLog::forget(const Process& process) {
   if (const auto found = by_name_.find(process.name); found != by_name_.end()) {
-    found->second->forgotten = true;
+    forgotten_.emplace(found->second->changed_in, process.name);
     note_stays(*found->second, false);
   }
   listeners_.erase(process.name);
@@ -92,13 +92,11 @@ void MembershipLog::drop_forgotten() {
   for (const auto& [name, listener] : listeners_) {
     known_to_all = std::min(known_to_all, listener.applied);
   }
-  for (auto row = rows_.begin(); row != rows_.end() && row->changed_in <= known_to_all;) {
-    if (row->forgotten) {
-      by_name_.erase(row->name);
-      row = rows_.erase(row);
-    } else {
-      ++row;
-    }
+  while (!forgotten_.empty() && forgotten_.begin()->first <= known_to_all) {
+    const auto found = by_name_.find(forgotten_.begin()->second);
+    rows_.erase(found->second);
+    by_name_.erase(found);
+    forgotten_.erase(forgotten_.begin());
   }
 }
 

@@ -8,8 +8,10 @@
 #include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "launcher/job/events.h"
@@ -57,7 +59,6 @@ class MembershipLog {
     std::string name;
     bool router = false;
     bool stays = false;  // A worker that is to run.
-    bool forgotten = false;
     Known known;
     net::WorkerEntry entry;                   // If it is a member.
     std::string engine_id;                    // Of that entry.
@@ -82,6 +83,8 @@ class MembershipLog {
   size_t staying_ = 0;      // Rows with `stays`. 0 of a job that scaled to zero.
   std::list<Listed> rows_;  // Those that changed last are at the end.
   std::unordered_map<std::string, std::list<Listed>::iterator> by_name_;
+  std::set<std::pair<uint64_t, std::string>>
+      forgotten_;                              // By Listed::changed_in, with their names.
   std::map<std::string, Listener> listeners_;  // Routers that serve, by name.
 };
 

@@ -53,7 +53,8 @@ void Probing::update(const Process& process) {
     return;
   }
   subject.proved = proved;
-  proved ? void(unproved_.erase(subject.incarnation)) : void(unproved_.insert(subject.incarnation));
+  const std::pair waits(subject.failures, subject.incarnation);
+  proved ? void(unproved_.erase(waits)) : void(unproved_.insert(waits));
   changed_ = true;
 }
 
@@ -73,7 +74,7 @@ void Probing::drop(Incarnation incarnation) {
       }
     }
     group(subject->kind, subject->model).erase(incarnation);
-    unproved_.erase(incarnation);
+    unproved_.erase({subject->failures, incarnation});
     subjects_.erase(incarnation);
     changed_ = true;
   }
@@ -84,29 +85,34 @@ std::optional<Probe> Probing::next(Instant now) {
     return std::nullopt;
   }
   due_ = kNever;
+  changed_ = true;  // Until nothing is found.
   if (in_flight_.size() >= kAtOnceMax) {
-    return std::nullopt;  // The end of one is a change.
+    return std::nullopt;
+  }
+  if (!could_pass()) {  // Looking at each of them would find as little.
+    changed_ = false;
+    return std::nullopt;
   }
   // Those that never failed come first.
-  std::vector<Subject*> waiting;
-  for (const Incarnation incarnation : unproved_) {
-    Subject* const subject = find(incarnation);
-    if (now >= subject->not_before) {
-      waiting.push_back(subject);
-    } else {
-      due_ = std::min(due_, subject->not_before);
-    }
-  }
-  std::ranges::sort(waiting, {}, [](const Subject* subject) {
-    return std::pair(subject->failures, subject->incarnation);
-  });
-  for (Subject* const subject : waiting) {
-    if (auto probe = probe_of(*subject)) {
+  for (const auto& [failures, incarnation] : unproved_) {
+    Subject& subject = *find(incarnation);
+    if (now < subject.not_before) {
+      due_ = std::min(due_, subject.not_before);
+    } else if (auto probe = probe_of(subject)) {
       return probe;
     }
   }
   changed_ = false;
   return std::nullopt;
+}
+
+bool Probing::could_pass() const {
+  const auto any = [this](Kind kind) {
+    return std::ranges::any_of(groups_, [kind](const auto& row) {
+      return row.first.first == kind && !row.second.empty();
+    });
+  };
+  return (foreign_router_ || any(kRouter)) && any(kDecode);
 }
 
 // Probes it with proved ones, if there are any. Otherwise it takes part in one probe at a time.
@@ -172,6 +178,9 @@ Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::st
     if (candidate->proved && fit(*candidate, members) && pairs(*candidate) &&
         (best == nullptr || rank(*candidate) < rank(*best))) {
       best = candidate;
+      if (rank(*best) == std::pair(false, 0U)) {
+        break;  // None is better, and a fleet has thousands.
+      }
     }
   }
   if (best != nullptr || proved_only) {
@@ -314,7 +323,9 @@ std::vector<std::string> Probing::fail(uint64_t probe, const InFlight& ended,
       continue;
     }
     member->not_before = now + retry_ * (1U << std::min(member->failures, kDoublingsMax));
+    unproved_.erase({member->failures, member->incarnation});
     member->failures += 1;
+    unproved_.insert({member->failures, member->incarnation});
     if (!ended.somebody_left && ended.suspect == member->incarnation) {
       member->blamed_since = std::min(member->blamed_since, now);
       for (const Subject* const partner : members) {

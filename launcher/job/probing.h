@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/job/events.h"
@@ -96,6 +97,8 @@ class Probing {
   Subject* find(Incarnation incarnation);
   void drop(Incarnation incarnation);
 
+  // There are processes of the kinds that every probe needs.
+  bool could_pass() const;
   std::optional<Probe> probe_of(Subject& subject);
   bool choose(Subject& subject, std::array<Subject*, kKinds>& members, bool proved_only);
   Subject* partner_of(Subject& subject, Kind kind, const std::string& model, bool proved_only,
@@ -118,7 +121,7 @@ class Probing {
   std::map<Incarnation, Subject> subjects_;
   std::map<std::string, Incarnation> by_name_;
   std::map<std::pair<Kind, std::string>, Group> groups_;
-  std::set<Incarnation> unproved_;
+  std::set<std::pair<uint32_t, Incarnation>> unproved_;  // By Subject::failures: the next ones.
   std::map<uint64_t, InFlight> in_flight_;
   uint64_t probes_made_ = 0;
   bool changed_ = false;  // Since next() found nothing.

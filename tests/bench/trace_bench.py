@@ -1,9 +1,10 @@
-"""Plays the beginning of a recorded load to a real job and to a simulated one, and compares the two.
+"""Plays one load to real jobs and to `pdjob simulate`, and compares the latencies.
 
-    ./dev bench trace --trace FILE [--job prefill=1,decode=1]... [--rate X] [--requests N] [--divide N]
+    ./dev bench trace [--shape 1P1D]... [--trace FILE --divide N] [--rate X] [--requests N] [--measure SECONDS | --model FILE]
 
-FILE has the format of Mooncake's traces (tests/simulation/request_trace.h). Each worker has one thread, so it wants a core of its own, and so do
-the clients. Give it priority on a machine that does other work: `nice -n -20 ./dev bench trace ...`.
+The model of the engine comes first: `pdjob tune --measure` on a job of one prefill and one decode worker. Nothing is fitted to the runs that follow.
+Without --trace, requests come at random: prompts of 64 to 512 tokens, answers of 8 to 64. FILE has the format of Mooncake's traces; its lengths are
+divided by N, and its shared beginnings are not kept. Each worker has one thread, so it wants a core of its own, and so do the clients.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import asyncio
 import json
 import os
 import pathlib
-import re
+import random
 import subprocess
 import sys
 import tempfile
@@ -20,143 +21,137 @@ import time
 import httpx
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from conftest import MODEL, Job  # noqa: E402
+from conftest import BIN, MODEL, Job  # noqa: E402
 
-MASK = (1 << 64) - 1
-STEP = 3.0
-
-
-def mix(value):
-    value = (value + 0x9E3779B97F4A7C15) & MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK
-    return value ^ (value >> 31)
+ROWS = 2048  # Of a sequence.
+LIMITS = {"p50": 15, "p99": 25}  # Percent that a simulated figure may be off.
 
 
-class Random:
-    """Like common/random.h, so that both sides have the same arrivals."""
-
-    def __init__(self, seed):
-        self.state = seed
-
-    def below(self, bound):
-        drawn = mix(self.state)
-        self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
-        return drawn % bound
+def made_load(options):
+    draw, at, load = random.Random(options.seed), 0.0, []
+    for _ in range(options.requests):
+        load.append({"timestamp": round(1000 * at), "input_length": draw.randint(64, 512), "output_length": draw.randint(8, 64)})
+        at += draw.expovariate(options.rate)
+    return load
 
 
-def read_trace(path, requests):
-    trace = [json.loads(line) for line in open(path)]
-    random = Random(1)
-    stamps = [request["timestamp"] * 10**6 for request in trace]
-    begin = 0
-    while begin < len(trace):
-        end = begin
-        while end < len(trace) and stamps[end] == stamps[begin]:
-            end += 1
-        room = min(int(STEP * 1e9), stamps[end] - stamps[begin]) if end < len(trace) else int(STEP * 1e9)
-        for request in trace[begin:end]:
-            request["at"] = (request["timestamp"] * 10**6 + random.below(room)) / 1e9
-        begin = end
-    trace.sort(key=lambda request: request["at"])
-    trace = trace[:requests]
-    first = trace[0]["at"]
-    for request in trace:
-        request["at"] -= first
-    return trace
+def recorded_load(options):
+    rows = [json.loads(line) for line in open(options.trace)][: options.requests]
+    lengths = [{key: max(row[key] // options.divide, 1) for key in ("input_length", "output_length")} for row in rows]
+    load = [lengths[i] | {"timestamp": row["timestamp"]} for i, row in enumerate(rows)]
+    # The file's steps are long: requests of one step come at random within it, and at the asked rate.
+    draw, at = random.Random(options.seed), 0.0
+    for row in load:
+        row["timestamp"] = round(1000 * at)
+        at += draw.expovariate(options.rate)
+    return [row for row in load if row["input_length"] + row["output_length"] <= ROWS]
 
 
-def divided(tokens, divisor):
-    return max((tokens + divisor // 2) // divisor, 1)
+def write_load(load, path):
+    """As a file that `pdjob simulate` reads. No two prompts begin alike."""
+    blocks = 0
+    with open(path, "w") as file:
+        for row in load:
+            count = (row["input_length"] + 511) // 512
+            file.write(json.dumps(row | {"hash_ids": list(range(blocks, blocks + count))}) + "\n")
+            blocks += count
 
 
-def prompt_of(request, divisor):
-    ids = request["hash_ids"]
-    count = divided(request["input_length"], divisor)
-    return [300 + mix(mix(ids[min(i * divisor // 512, len(ids) - 1)]) ^ i) % 40000 for i in range(count)]
+def job_yaml(folder, shape):
+    prefill, decode = shape.removesuffix("D").split("P")
+    return f"""\
+name: calibration
+model: {MODEL}
+engine: {{threads: 1, lend_threads: false, tokens_per_sequence: {ROWS}, sequences: 8}}
+prefill: {{workers: {prefill}}}
+decode: {{workers: {decode}}}
+router: {{listen: "127.0.0.1:0"}}
+launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
+"""
 
 
-async def one(client, request, divisor, start, rate):
-    await asyncio.sleep(max(start + request["at"] / rate - time.perf_counter(), 0))
-    body = {"prompt": prompt_of(request, divisor), "max_tokens": divided(request["output_length"], divisor)}
-    body |= {"temperature": 0, "stream": True, "ignore_eos": True}
+def measure(options, folder):
+    out = folder / "model.json"
+    job = Job(job_yaml(folder, "1P1D"), folder).wait_ready()
+    workers, keys = job.processes(), job.worker_keys()
+    command = [BIN, "tune", "--chunk", "256"]
+    for role, server, key in (("prefill", "--measure", "--key-file"), ("decode", "--decode", "--decode-key-file")):
+        name = next(name for name, worker in workers.items() if worker["role"] == role)
+        (folder / f"{role}.key").write_text(keys[name])
+        command += [server, workers[name]["url"], key, str(folder / f"{role}.key")]
+    subprocess.run([*command, "--seconds", str(options.measure), "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
+    assert job.stop() == 0
+    return out
+
+
+async def one(client, row, draw, start):
+    prompt = [draw.randint(300, 40000) for _ in range(row["input_length"])]
+    body = {"prompt": prompt, "max_tokens": row["output_length"], "temperature": 0, "stream": True, "ignore_eos": True}
+    await asyncio.sleep(max(start + row["timestamp"] / 1000 - time.perf_counter(), 0))
     began, stamps = time.perf_counter(), []
     async with client.stream("POST", "/v1/completions", json=body) as reply:
         assert reply.status_code == 200, await reply.aread()
         async for line in reply.aiter_lines():
             if line.startswith("data: {"):
                 stamps.append(time.perf_counter())
-    itl = (stamps[-1] - stamps[0]) / (len(stamps) - 1) if len(stamps) > 1 else 0
-    return stamps[0] - began, itl
+    return stamps[0] - began, (stamps[-1] - stamps[0]) / max(len(stamps) - 1, 1)
 
 
-async def play(url, trace, divisor, rate):
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=url, timeout=3600, limits=limits) as client:
-        await one(client, trace[-1], divisor, time.perf_counter() - 1e6, rate)  # Warms up.
+async def play(url, load):
+    draw = random.Random(1)
+    async with httpx.AsyncClient(base_url=url, timeout=3600, limits=httpx.Limits(max_connections=None)) as client:
+        await one(client, {"input_length": 300, "output_length": 8, "timestamp": 0}, draw, 0)  # Warms up.
         start = time.perf_counter() + 0.5
-        return await asyncio.gather(*(one(client, request, divisor, start, rate) for request in trace))
+        return await asyncio.gather(*(one(client, row, draw, start) for row in load))
 
 
-def job_yaml(folder, job):
-    words = dict(word.split("=") for word in job.split(","))
-    workers = {role: int(words.get(role, 0)) for role in ("prefill", "decode", "both")}
-    chunk = words.get("chunk", None)
-    # A job file has no workers of both roles: such a job is decode workers that compute their prompts.
-    assert workers["both"] == 0, "compare jobs of prefill and decode workers"
-    return f"""\
-name: trace
-model: {MODEL}
-engine: {{threads: 1, tokens_per_sequence: 8192, sequences: 4}}
-prefill: {{workers: {workers["prefill"]}{f", chunk_tokens: {chunk}" if chunk else ""}}}
-decode: {{workers: {workers["decode"]}}}
-router: {{listen: "127.0.0.1:0", prefill_policy: prefix_aware, bypass_tokens: {words.get("bypass", 0)}}}
-launcher: {{state_dir: {folder}/state, log_dir: {folder}/logs}}
-"""
+def percentile(values, share):
+    """As the simulation's: the smallest value that such a share of all does not exceed."""
+    values = sorted(values)
+    return values[max(-int(-share * len(values) // 1), 1) - 1]
 
 
-def quantile(values, share):
-    return 1e3 * sorted(values)[int(share * (len(values) - 1))]
+def real(shape, load, folder):
+    job = Job(job_yaml(folder, shape), folder).wait_ready()
+    results = asyncio.run(play(job.url, load))
+    assert job.stop() == 0
+    columns = {"TTFT": [result[0] for result in results], "ITL": [result[1] for result in results]}
+    return {(name, at): percentile(values, share) for name, values in columns.items() for at, share in (("p50", 0.5), ("p99", 0.99))}
 
 
-def figures_of(results):
-    ttft = [result[0] for result in results]
-    itl = [result[1] for result in results if result[1] > 0]
-    return {"TTFT p50": quantile(ttft, 0.5), "TTFT p90": quantile(ttft, 0.9), "ITL p50": quantile(itl, 0.5), "ITL p90": quantile(itl, 0.9)}
-
-
-def real(job, trace, options):
-    with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder:
-        process = Job(job_yaml(folder, job), folder).wait_ready()
-        figures = figures_of(asyncio.run(play(process.url, trace, options.divide, options.rate)))
-        assert process.stop() == 0
-    return figures
-
-
-def simulated(job, options):
-    command = [os.environ["PDJOB_TRACE_SIMULATION"], options.trace, "--job", job, "--requests", str(options.requests)]
-    command += ["--rates", str(options.rate), "--divide", str(options.divide), "--sequences", "4", "--seed", "1", "--ttft", "1000", "--itl", "1000"]
-    command += ["--step", options.step] if options.step else []
-    row = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
-    cells = [re.findall(r"[\d.]+", cell) for cell in row.split("|")]
-    return {"TTFT p50": float(cells[5][0]), "TTFT p90": float(cells[5][1]), "ITL p50": float(cells[6][0]), "ITL p90": float(cells[6][1])}
+def simulated(shape, trace, model, folder):
+    job = folder / "job.yaml"
+    job.write_text(job_yaml(folder, shape))
+    command = [BIN, "simulate", str(job), "--trace", str(trace), "--model", str(model), "--json"]
+    figures = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["job"]
+    return {(name, at): figures[f"{name.lower()}_seconds"][at] for name in ("TTFT", "ITL") for at in ("p50", "p99")}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trace", required=True)
-    parser.add_argument("--job", action="append")
-    parser.add_argument("--rate", type=float, default=0.1)
-    parser.add_argument("--requests", type=int, default=40)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", action="append", help="such as 2P1D, repeatable; default: 1P1D, 2P1D and 2P2D")
+    parser.add_argument("--trace")
     parser.add_argument("--divide", type=int, default=16)
-    parser.add_argument("--step", help="the simulation's model of a step: as ./dev bench step_time prints it")
+    parser.add_argument("--rate", type=float, default=0.25, help="requests per second")
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--measure", type=int, default=150, metavar="SECONDS")
+    parser.add_argument("--model", type=pathlib.Path, help="a model that was measured before")
     options = parser.parse_args()
-    trace = read_trace(options.trace, options.requests)
-    print("| job | figure | real | simulated | error |\n|---|---|---|---|---|")
-    for job in options.job or ["prefill=1,decode=1"]:
-        measured, model = real(job, trace, options), simulated(job, options)
-        for figure, value in measured.items():
-            print(f"| {job} | {figure} | {value:.0f} ms | {model[figure]:.0f} ms | {100 * (model[figure] / value - 1):+.0f} % |", flush=True)
+    with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as name:
+        folder = pathlib.Path(name)
+        load = recorded_load(options) if options.trace else made_load(options)
+        write_load(load, folder / "load.jsonl")
+        model = options.model or measure(options, folder)
+        print("model:", json.dumps(json.loads(model.read_text()).get("errors")), flush=True)
+        print("| job | figure | real | simulated | error | bar |\n|---|---|---|---|---|---|")
+        for shape in options.shape or ["1P1D", "2P1D", "2P2D"]:
+            measured, made = real(shape, load, folder), simulated(shape, folder / "load.jsonl", model, folder)
+            for (figure, at), value in measured.items():
+                error = 100 * (made[figure, at] / value - 1)
+                bar = f"{LIMITS[at]} %{'' if abs(error) <= LIMITS[at] else ', missed'}"
+                cells = [shape, f"{figure} {at}", f"{1e3 * value:.1f} ms", f"{1e3 * made[figure, at]:.1f} ms", f"{error:+.0f} %", bar]
+                print("| " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -188,6 +188,22 @@ TEST(MembershipLog, AForgottenProcessIsToldUntilAllRoutersKnow) {
   EXPECT_FALSE(world.standings().contains("decode-0"));
 }
 
+TEST(MembershipLog, AForgottenProcessThatIsBackBeforeRoutersKnowStays) {
+  World world;
+  start_one_of_each(world);
+  world.deaf = true;
+  world.set("decode-0", ProcessState::kExited);
+  world.publish();
+  world.log.forget(world.processes["decode-0"]);
+  world.start("decode-0");
+  world.publish();
+  world.deaf = false;
+  world.now += kRetry;
+  world.beat("router-0");
+  EXPECT_TRUE(world.standings().contains("decode-0"));
+  EXPECT_TRUE(world.log.knows("router-0", "decode-0"));
+}
+
 TEST(MembershipLog, RoutersKnowWhetherTheJobSleeps) {
   World world;
   start_one_of_each(world);

@@ -26,6 +26,7 @@ class World {
   explicit World(bool foreign_router = false)
       : probing(kRetry, kPatience, foreign_router,
                 [this](const std::string& router, const std::string&) {
+                  ++asked;
                   return !deaf.contains(router);
                 }) {}
 
@@ -77,6 +78,7 @@ class World {
 
   Instant now{seconds(1000)};
   uint64_t incarnations = 0;
+  uint64_t asked = 0;          // Whether a router knows a process.
   std::set<std::string> deaf;  // Routers that have confirmed nothing.
   std::map<std::string, Process> processes;
   std::set<std::string> given_up;
@@ -255,6 +257,28 @@ TEST(Probing, ARetryIsDueAfterAFailureAndTheWaitDoubles) {
     last = wait;
     world.now += wait;
   }
+}
+
+TEST(Probing, AllRetriesThatAreDueAreSentAtOnce) {
+  World world;
+  join_pairs(world, 1);
+  world.answer([](const Probe&) { return true; });
+  world.join("decode-1", net::Role::kDecode);
+  world.join("decode-2", net::Role::kDecode);
+  world.answer([](const Probe&) { return false; });
+  world.now = world.probing.due();
+  EXPECT_EQ(world.send().size(), 2U);
+}
+
+TEST(Probing, TheWorkForAProcessDoesNotGrowWithTheFleet) {
+  const auto asked_each = [](int pairs) {
+    World world;
+    join_pairs(world, pairs);
+    world.answer([](const Probe&) { return true; });
+    EXPECT_TRUE(world.ready("decode-" + std::to_string(pairs - 1)));
+    return static_cast<double>(world.asked) / (2 * pairs);
+  };
+  EXPECT_LE(asked_each(1000), 2 * asked_each(100));
 }
 
 TEST(Probing, ARouterIsNotAskedForWorkersThatItDoesNotKnow) {
