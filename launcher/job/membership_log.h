@@ -83,9 +83,8 @@ class MembershipLog {
   size_t staying_ = 0;      // Rows with `stays`. 0 of a job that scaled to zero.
   std::list<Listed> rows_;  // Those that changed last are at the end.
   std::unordered_map<std::string, std::list<Listed>::iterator> by_name_;
-  std::set<std::pair<uint64_t, std::string>>
-      forgotten_;                              // By Listed::changed_in, with their names.
-  std::map<std::string, Listener> listeners_;  // Routers that serve, by name.
+  std::set<std::pair<uint64_t, std::string>> forgotten_;  // Names, by Listed::changed_in.
+  std::map<std::string, Listener> listeners_;             // Routers that serve, by name.
 };
 
 }  // namespace pdjob::launcher

@@ -86,12 +86,8 @@ std::optional<Probe> Probing::next(Instant now) {
   }
   due_ = kNever;
   changed_ = true;  // Until nothing is found.
-  if (in_flight_.size() >= kAtOnceMax) {
-    return std::nullopt;
-  }
-  if (!could_pass()) {  // Looking at each of them would find as little.
-    changed_ = false;
-    return std::nullopt;
+  if (in_flight_.size() >= kAtOnceMax || !could_pass()) {
+    return std::nullopt;  // Looking at each of them would find as little.
   }
   // Those that never failed come first.
   for (const auto& [failures, incarnation] : unproved_) {

@@ -1,13 +1,12 @@
-// Measures what a fleet's size costs the cores of the launcher and of a router, on virtual time:
-// a job's start, heartbeats, the loss of one worker in a hundred at once, and the choice of workers
-// for a request. No messages travel, so encryption and sockets are not counted.
+// Measures what a fleet's size costs the cores of the launcher and of a router, on virtual time.
+// Of the launcher: a job's start, heartbeats, and the loss of one worker in a hundred at once. Of
+// the router: the choice of workers for a request. Sockets and encryption are not counted.
 //
 //   fleet_bench [--processes N] [--routers N] [--rate HEARTBEATS_PER_SECOND] [--seconds VIRTUAL]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -116,7 +115,8 @@ class Fleet {
     }
   }
 
-  // Routers confirm at once, every probe succeeds at once, and a process registers as it starts.
+  // Routers confirm at once, every probe succeeds at once, and a process registers as it starts. At
+  // a job's start the processes register one by one, and the routers last.
   void step(Event first) {
     std::deque<Event> events{std::move(first)};
     for (; !events.empty(); events.pop_front()) {

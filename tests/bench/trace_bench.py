@@ -3,8 +3,8 @@
     ./dev bench trace [--shape 1P1D]... [--trace FILE --divide N] [--rate X] [--requests N] [--measure SECONDS | --model FILE]
 
 The model of the engine comes first: `pdjob tune --measure` on a job of one prefill and one decode worker. Nothing is fitted to the runs that follow.
-Without --trace, requests come at random: prompts of 64 to 512 tokens, answers of 8 to 64. FILE has the format of Mooncake's traces; its lengths are
-divided by N, and its shared beginnings are not kept. Each worker has one thread, so it wants a core of its own, and so do the clients.
+Requests come at random: prompts of 64 to 512 tokens, answers of 8 to 64, or as long as in FILE, divided by N. FILE has the format of Mooncake's traces. Its
+times and its shared beginnings are not kept. Each worker has one thread, so it wants a core of its own, and so do the clients.
 """
 
 import argparse
@@ -27,24 +27,23 @@ ROWS = 2048  # Of a sequence.
 LIMITS = {"p50": 15, "p99": 25}  # Percent that a simulated figure may be off.
 
 
+def lengths(options, draw):
+    """Tokens of each prompt and its answer."""
+    if not options.trace:
+        for _ in range(options.requests):
+            yield draw.randint(64, 512), draw.randint(8, 64)
+        return
+    for row in [json.loads(line) for line in open(options.trace)][: options.requests]:
+        yield tuple(max(row[key] // options.divide, 1) for key in ("input_length", "output_length"))
+
+
 def made_load(options):
     draw, at, load = random.Random(options.seed), 0.0, []
-    for _ in range(options.requests):
-        load.append({"timestamp": round(1000 * at), "input_length": draw.randint(64, 512), "output_length": draw.randint(8, 64)})
+    for prompt, answer in lengths(options, draw):
+        if prompt + answer <= ROWS:
+            load.append({"timestamp": round(1000 * at), "input_length": prompt, "output_length": answer})
         at += draw.expovariate(options.rate)
     return load
-
-
-def recorded_load(options):
-    rows = [json.loads(line) for line in open(options.trace)][: options.requests]
-    lengths = [{key: max(row[key] // options.divide, 1) for key in ("input_length", "output_length")} for row in rows]
-    load = [lengths[i] | {"timestamp": row["timestamp"]} for i, row in enumerate(rows)]
-    # The file's steps are long: requests of one step come at random within it, and at the asked rate.
-    draw, at = random.Random(options.seed), 0.0
-    for row in load:
-        row["timestamp"] = round(1000 * at)
-        at += draw.expovariate(options.rate)
-    return [row for row in load if row["input_length"] + row["output_length"] <= ROWS]
 
 
 def write_load(load, path):
@@ -140,7 +139,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as name:
         folder = pathlib.Path(name)
-        load = recorded_load(options) if options.trace else made_load(options)
+        load = made_load(options)
         write_load(load, folder / "load.jsonl")
         model = options.model or measure(options, folder)
         print("model:", json.dumps(json.loads(model.read_text()).get("errors")), flush=True)

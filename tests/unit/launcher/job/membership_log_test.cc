@@ -175,13 +175,18 @@ TEST(MembershipLog, WhoConfirmsNothingGetsEverythingAgainAfterAWhile) {
   EXPECT_TRUE(world.log.confirmed());
 }
 
-TEST(MembershipLog, AForgottenProcessIsToldUntilAllRoutersKnow) {
-  World world;
+// Decode-0 is gone for good, and the router has not heard of it.
+void forget_a_worker_unheard(World& world) {
   start_one_of_each(world);
   world.deaf = true;
   world.set("decode-0", ProcessState::kExited);
   world.publish();
   world.log.forget(world.processes["decode-0"]);
+}
+
+TEST(MembershipLog, AForgottenProcessIsToldUntilAllRoutersKnow) {
+  World world;
+  forget_a_worker_unheard(world);
   world.deaf = false;
   world.set("prefill-0", ProcessState::kReady);
   world.publish();
@@ -190,11 +195,7 @@ TEST(MembershipLog, AForgottenProcessIsToldUntilAllRoutersKnow) {
 
 TEST(MembershipLog, AForgottenProcessThatIsBackBeforeRoutersKnowStays) {
   World world;
-  start_one_of_each(world);
-  world.deaf = true;
-  world.set("decode-0", ProcessState::kExited);
-  world.publish();
-  world.log.forget(world.processes["decode-0"]);
+  forget_a_worker_unheard(world);
   world.start("decode-0");
   world.publish();
   world.deaf = false;
