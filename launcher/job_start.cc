@@ -61,9 +61,9 @@ std::vector<JobGroup> groups_of(const JobConfig& config, const LaunchPlan& plan)
   return groups;
 }
 
-JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan, const JobRun& run,
+JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
+                                const JobLedger& ledger, bool adopts,
                                 const std::string& control_key) {
-  const JobLedger& ledger = run.ledger();
   const JobSpecs specs = specs_of(config);
   JobRunnerOptions options{.job = config.name,
                            .processes = processes_of(plan, specs),
@@ -79,7 +79,7 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
                            .control_key = control_key,
                            .https = config.router.tls.on(),
                            .specs = specs};
-  if (run.adopts()) {
+  if (adopts) {
     options.record = ledger.job;
   }
   if (config.mode == Mode::kRollout) {

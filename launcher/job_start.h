@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job_run.h"
 #include "launcher/job_runner.h"
 #include "launcher/plan/job_config.h"
 #include "launcher/plan/launch_plan.h"
+#include "launcher/run/ledger.h"
 
 namespace pdjob::launcher {
 
@@ -18,8 +18,9 @@ const GroupScaling& scaling_of(const JobConfig& config, net::Role role, const st
 // The groups of a plan, with the sizes of the job file.
 std::vector<JobGroup> groups_of(const JobConfig& config, const LaunchPlan& plan);
 
-// `control_key`: as in JobRunnerOptions.
-JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan, const JobRun& run,
+// `adopts`: it goes on with the job of the ledger. `control_key`: as in JobRunnerOptions.
+JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
+                                const JobLedger& ledger, bool adopts,
                                 const std::string& control_key);
 
 }  // namespace pdjob::launcher

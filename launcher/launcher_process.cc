@@ -76,7 +76,8 @@ class LauncherProcess final : JobRunner::Observer {
         loop_(loop),
         cluster_(cluster),
         control_key_(control_key),
-        runner_(loop, cluster, runner_options(config, plan_, run, control_key), *this),
+        runner_(loop, cluster,
+                runner_options(config, plan_, run.ledger(), run.adopts(), control_key), *this),
         scaling_(
             loop, runner_, config, plan_, [this](const std::string& line) { terminal_.say(line); },
             {.record = run.ledger().scaling,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "launcher/compare/scaled_comparison.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -24,7 +25,22 @@ FleetFigures simulated(const SimulationAsked& asked, const simulation::TraceJob&
   return figures_of(run, simulation::play(run), asked.slo);
 }
 
+Comparison comparison_of(const SimulationAsked& asked) {
+  return {.source = asked.source,
+          .load = asked.load_text,
+          .model = asked.model_text,
+          .slo = asked.slo,
+          .seed = asked.seed,
+          .notes = asked.job.notes,
+          .job = {},
+          .fixed = {},
+          .both = {}};
+}
+
 std::string Comparison::headline() const {
+  if (scales) {
+    return scaling_verdict(job, fixed ? &*fixed : nullptr);
+  }
   if (disaggregated()) {
     return verdict(job, best_both());
   }
@@ -35,13 +51,9 @@ std::string Comparison::headline() const {
 Comparison compare(const SimulationAsked& asked,
                    const std::function<void(const std::string& fleet)>& progress) {
   PDJOB_CHECK(!asked.load.empty());
-  Comparison found{.source = asked.source,
-                   .load = asked.load_text,
-                   .model = asked.model_text,
-                   .slo = asked.slo,
-                   .seed = asked.seed,
-                   .notes = asked.job.notes};
+  Comparison found = comparison_of(asked);
   const simulation::TraceJob& job = asked.job.job;
+  PDJOB_CHECK(!job.launched);
   progress("the job");
   found.job = simulated(asked, job);
   for (const uint32_t chunk : chunks_to_try(job)) {

@@ -1,9 +1,11 @@
 // Comparison: a simulated load on the job of a file, and on the same number of workers that all do
-// both. Equal seeds give equal figures. Pure, apart from the time that it takes.
+// both. A job that scales by itself is compared by scaled_comparison.h. Equal seeds give equal
+// figures. Pure, apart from the time that it takes.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,21 +31,30 @@ struct Comparison {
   uint64_t seed = 1;
   std::vector<std::string> notes;
   FleetFigures job;
-  // Workers of both roles, by chunk. Of a job that is not disaggregated: the other chunks.
+  bool scales = false;
+  // Of a job that scales. Empty: none of the fleets that were tried serves as many.
+  std::optional<FleetFigures> fixed;
+  // Workers of both roles, by chunk. Of a job that is not disaggregated: the other chunks. Empty if
+  // the job scales.
   std::vector<FleetFigures> both;
   size_t best = 0;  // Of these.
 
   bool disaggregated() const { return job.chunk == 0; }
   const FleetFigures& best_both() const { return both[best]; }
+  // What the job is compared with; null: nothing.
+  const FleetFigures* other() const { return scales ? (fixed ? &*fixed : nullptr) : &both[best]; }
   // The first line of every report.
   std::string headline() const;
 };
+
+// With what was asked, and no fleet yet.
+Comparison comparison_of(const SimulationAsked& asked);
 
 // One simulation. `rate`: requests come so many times as fast as in the load.
 FleetFigures simulated(const SimulationAsked& asked, const simulation::TraceJob& job,
                        double rate = 1);
 
-// Calls `progress` before each fleet.
+// Calls `progress` before each fleet. Requires: the job keeps its size.
 Comparison compare(const SimulationAsked& asked,
                    const std::function<void(const std::string& fleet)>& progress);
 

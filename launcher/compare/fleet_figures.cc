@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "launcher/simulator/load_words.h"
+#include "launcher/played/load_words.h"
+#include "launcher/view/table.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -62,6 +63,10 @@ void take_samples(const simulation::TraceResult& result, FleetFigures& figures) 
     RoleFigures& of_role = figures.roles[role];
     Points busy;
     Points queued;
+    Points workers;
+    if (!result.samples.empty()) {
+      of_role.workers_min = result.samples.front().roles[role].workers;
+    }
     for (const simulation::TraceSample& sample : result.samples) {
       const auto& now = sample.roles[role];
       of_role.queued += now.queued;
@@ -70,6 +75,9 @@ void take_samples(const simulation::TraceResult& result, FleetFigures& figures) 
       of_role.kv_rows_max = std::max(of_role.kv_rows_max, now.kv_rows_used);
       busy.emplace_back(seconds(sample.at), now.busy);
       queued.emplace_back(seconds(sample.at), now.queued);
+      workers.emplace_back(seconds(sample.at), now.workers);
+      of_role.workers = std::max(of_role.workers, now.workers);
+      of_role.workers_min = std::min(of_role.workers_min, now.workers);
     }
     const double samples = std::max<double>(1, static_cast<double>(result.samples.size()));
     of_role.queued /= samples;
@@ -77,25 +85,31 @@ void take_samples(const simulation::TraceResult& result, FleetFigures& figures) 
     if (of_role.workers > 0) {
       figures.busy_over_time[role] = thinned(busy);
       figures.queued_over_time[role] = thinned(queued);
+      figures.workers_over_time[role] = thinned(workers);
     }
   }
 }
 
 void take_workers(const simulation::TraceResult& result, FleetFigures& figures) {
   const double lasted = std::max(seconds(result.lasted), 1e-9);
+  std::array<double, 3> lived{};
+  std::array<uint32_t, 3> whole{};  // Workers that were there all the time.
   for (const simulation::TraceWorker& worker : result.workers) {
     const size_t role = worker.role == net::Role::kPrefill  ? 0
                         : worker.role == net::Role::kDecode ? 1
                                                             : 2;
-    figures.roles[role].workers += 1;
-    figures.roles[role].busy += seconds(worker.busy) / lasted;
+    lived[role] += seconds(worker.lived);
+    whole[role] += worker.lived >= result.lasted ? 1 : 0;
+    figures.roles[role].busy += seconds(worker.busy);
     figures.kv_transfers += worker.kv_transfers;
     figures.kv_tokens += static_cast<double>(worker.kv_rows_sent) / lasted;
+    figures.worker_hours += seconds(worker.lived) / 3600;
   }
-  for (RoleFigures& role : figures.roles) {
-    role.busy = std::min(role.busy / std::max(role.workers, 1U), 1.0);
+  for (size_t role = 0; role < lived.size(); ++role) {
+    RoleFigures& of_role = figures.roles[role];
+    of_role.busy = std::min(of_role.busy / std::max(lived[role], 1e-9), 1.0);
+    of_role.workers = of_role.workers_min = whole[role];
   }
-  figures.worker_hours = figures.workers() * lasted / 3600;
 }
 
 std::string percent(double share) {
@@ -156,8 +170,12 @@ FleetFigures figures_of(const simulation::TraceRun& run, const simulation::Trace
   take_workers(result, figures);
   take_samples(result, figures);
   const auto add = [&figures](size_t role, const char* word) {
-    if (const uint32_t workers = figures.roles[role].workers; workers > 0) {
-      figures.name += (figures.name.empty() ? "" : " + ") + std::to_string(workers) + ' ' + word;
+    const auto& [most, least] =
+        std::pair(figures.roles[role].workers, figures.roles[role].workers_min);
+    if (most > 0) {
+      figures.name += (figures.name.empty() ? "" : " + ") +
+                      (least == most ? "" : std::to_string(least) + "..") + std::to_string(most) +
+                      ' ' + word;
     }
   };
   add(0, "prefill");
@@ -167,6 +185,10 @@ FleetFigures figures_of(const simulation::TraceRun& run, const simulation::Trace
     const uint32_t chunk = run.job.decode_config.local_chunk_tokens;
     figures.chunk = chunk == 0 ? decode::kLongChunk : chunk;
     figures.name += ", chunk " + std::to_string(figures.chunk);
+  }
+  for (const simulation::TraceDecision& decision : result.decisions) {
+    figures.decisions.push_back(duration_text(decision.at) + "  " +
+                                decision.text.substr(0, decision.text.find('\n')));
   }
   std::vector<double> ttft;
   std::vector<double> itl;

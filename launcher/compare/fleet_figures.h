@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "launcher/simulator/trace_world.h"
+#include "launcher/played/trace_world.h"
 
 namespace pdjob::launcher {
 
@@ -26,9 +26,10 @@ Result<simulation::Slo> parse_slo(const std::string& option, const std::string& 
 
 // The workers of one role.
 struct RoleFigures {
-  uint32_t workers = 0;
-  double busy = 0;    // Share of the time in which they computed, mean of the workers.
-  double queued = 0;  // Requests that waited in all of them, mean over time.
+  uint32_t workers = 0;      // At most at one time.
+  uint32_t workers_min = 0;  // At least.
+  double busy = 0;           // Share of the time in which they computed, mean of the workers.
+  double queued = 0;         // Requests that waited in all of them, mean over time.
   uint32_t queued_max = 0;
   double running = 0;        // The same of requests that ran.
   uint64_t kv_rows_max = 0;  // Tokens in their KV memory.
@@ -37,7 +38,7 @@ struct RoleFigures {
 using Points = std::vector<std::pair<double, double>>;
 
 struct FleetFigures {
-  std::string name;                  // "2 prefill + 1 decode", "3 both, chunk 128"
+  std::string name;                  // "2 prefill + 1..4 decode", "3 both, chunk 128"
   uint32_t chunk = 0;                // Of workers of both roles; 0: there are none.
   std::array<RoleFigures, 3> roles;  // prefill, decode, both
   uint64_t requests = 0;
@@ -53,14 +54,16 @@ struct FleetFigures {
   double prompt_tokens = 0, output_tokens = 0;  // Per second; of requests that were served.
   double reused = 0;                            // Share of the prompts' tokens that were kept.
   uint64_t kv_transfers = 0;
-  double kv_tokens = 0;  // Moved between workers, per second.
-  double worker_hours = 0;
+  double kv_tokens = 0;                // Moved between workers, per second.
+  double worker_hours = 0;             // Those that start count, too.
+  std::vector<std::string> decisions;  // The autoscaler's; whole lines, with their times.
 
   // For plots: x in seconds.
   Points ttft_shares, itl_shares;  // y: the share of requests that took at most x.
-  std::array<Points, 3> busy_over_time, queued_over_time;
+  std::array<Points, 3> busy_over_time, queued_over_time, workers_over_time;
   Points good_over_time;  // Share of the requests that came about then.
 
+  // The most of each role; at one time there may have been fewer.
   uint32_t workers() const { return roles[0].workers + roles[1].workers + roles[2].workers; }
   double share() const {
     return requests == 0 ? 0 : static_cast<double>(good) / static_cast<double>(requests);

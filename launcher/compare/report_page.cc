@@ -69,6 +69,14 @@ std::string table_html(const std::vector<std::vector<std::string>>& rows, const 
   return html + "</tbody></table></div>\n";
 }
 
+std::string list_html(const std::vector<std::string>& lines) {
+  std::string html = "<ul class=\"notes\">\n";
+  for (const std::string& line : lines) {
+    html += "<li>" + html_escaped(line) + "</li>\n";
+  }
+  return html + "</ul>\n";
+}
+
 Plot shares_plot(const Comparison& comparison, const char* title, Points FleetFigures::* shares,
                  Percentiles FleetFigures::* times, double limit) {
   Plot plot{.title = title,
@@ -102,8 +110,9 @@ Plot roles_plot(const Comparison& comparison, const char* title, const char* y_n
     }
   };
   add(comparison.job, "");
-  if (comparison.best_both().name != comparison.job.name) {
-    add(comparison.best_both(), " dashed");
+  if (const FleetFigures* other = comparison.other();
+      other != nullptr && other->name != comparison.job.name) {
+    add(*other, " dashed");
   }
   return plot;
 }
@@ -128,6 +137,10 @@ std::string plots(const Comparison& comparison) {
                                &FleetFigures::busy_over_time, 1));
   html += plot_html(roles_plot(comparison, "Queues in the workers", "requests",
                                &FleetFigures::queued_over_time, 0));
+  if (comparison.scales) {
+    html += plot_html(
+        roles_plot(comparison, "Workers", "workers", &FleetFigures::workers_over_time, 0));
+  }
   return html + "</div>\n";
 }
 
@@ -161,14 +174,15 @@ std::string report_page(const Comparison& comparison) {
   html += "</dl>\n<h2>Plots</h2>\n" + plots(comparison);
   html += "<h2>Figures</h2>\n" +
           table_html(report_rows(fleets_shown(comparison)), "Figures of the fleets");
-  html += "<h2>Workers of both roles, by chunk</h2>\n" +
-          table_html(chunk_rows(comparison), "Workers of both roles, by chunk");
+  if (!comparison.both.empty()) {
+    html += "<h2>Workers of both roles, by chunk</h2>\n" +
+            table_html(chunk_rows(comparison), "Workers of both roles, by chunk");
+  }
+  if (comparison.scales) {
+    html += "<h2>Decisions of the autoscaler</h2>\n" + list_html(comparison.job.decisions);
+  }
   if (!comparison.notes.empty()) {
-    html += "<h2>What differs from the real job</h2>\n<ul class=\"notes\">\n";
-    for (const std::string& note : comparison.notes) {
-      html += "<li>" + html_escaped(note) + "</li>\n";
-    }
-    html += "</ul>\n";
+    html += "<h2>What differs from the real job</h2>\n" + list_html(comparison.notes);
   }
   return html + "</main>\n</body>\n</html>\n";
 }

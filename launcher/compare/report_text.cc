@@ -68,6 +68,7 @@ void write_figures(JsonWriter& json, const FleetFigures& fleet) {
     }
     json.key(kRoleWords[i]).begin_object();
     json.key("workers").integer(role.workers);
+    json.key("workers_min").integer(role.workers_min);
     json.key("busy").number(role.busy);
     json.key("running").number(role.running);
     json.key("queued").number(role.queued);
@@ -101,7 +102,11 @@ std::string count_text(uint64_t count) {
 }
 
 std::vector<const FleetFigures*> fleets_shown(const Comparison& comparison) {
-  return {&comparison.job, &comparison.best_both()};
+  std::vector<const FleetFigures*> fleets{&comparison.job};
+  if (const FleetFigures* other = comparison.other()) {
+    fleets.push_back(other);
+  }
+  return fleets;
 }
 
 std::vector<std::vector<std::string>> report_rows(const std::vector<const FleetFigures*>& fleets) {
@@ -150,6 +155,21 @@ std::vector<std::vector<std::string>> report_rows(const std::vector<const FleetF
   return rows;
 }
 
+// Of many decisions, the first ones and the last ones.
+std::string decisions_text(const FleetFigures& job) {
+  constexpr size_t kEnds = 10;
+  const std::vector<std::string>& all = job.decisions;
+  std::string text = "Decisions of the autoscaler: " + count_text(all.size()) + "\n";
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i == kEnds && all.size() > 2 * kEnds) {
+      text += "  ... (all of them: --json)\n";
+      i = all.size() - kEnds;
+    }
+    text += "  " + all[i] + '\n';
+  }
+  return text;
+}
+
 std::string report_text(const Comparison& comparison) {
   std::string text = comparison.headline() + "\n\n";
   text += "job    " + comparison.source + '\n';
@@ -159,12 +179,17 @@ std::string report_text(const Comparison& comparison) {
   text += "model  " + comparison.model + '\n';
   text += "seed   " + std::to_string(comparison.seed) + "\n\n";
   text += format_table(report_rows(fleets_shown(comparison)));
-  text += "\nWorkers of both roles, by chunk:";
-  for (const FleetFigures& fleet : comparison.both) {
-    text += (&fleet == &comparison.both.front() ? " " : ", ") + std::to_string(fleet.chunk) + ": " +
-            percent_text(fleet.share()) + " within the SLO";
+  if (!comparison.both.empty()) {
+    text += "\nWorkers of both roles, by chunk:";
+    for (const FleetFigures& fleet : comparison.both) {
+      text += (&fleet == &comparison.both.front() ? " " : ", ") + std::to_string(fleet.chunk) +
+              ": " + percent_text(fleet.share()) + " within the SLO";
+    }
+    text += ".\n";
   }
-  text += ".\n";
+  if (comparison.scales) {
+    text += "\n" + decisions_text(comparison.job);
+  }
   for (const std::string& note : comparison.notes) {
     text += note + '\n';
   }
@@ -191,7 +216,20 @@ std::string report_json(const Comparison& comparison) {
     write_figures(json, fleet);
   }
   json.end_array();
-  json.key("best_both_chunk").integer(comparison.best_both().chunk);
+  if (!comparison.both.empty()) {
+    json.key("best_both_chunk").integer(comparison.best_both().chunk);
+  }
+  if (comparison.scales) {
+    json.key("decisions").begin_array();
+    for (const std::string& decision : comparison.job.decisions) {
+      json.string(decision);
+    }
+    json.end_array();
+  }
+  if (comparison.fixed) {
+    json.key("fixed");
+    write_figures(json, *comparison.fixed);
+  }
   json.key("notes").begin_array();
   for (const std::string& note : comparison.notes) {
     json.string(note);

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/exit_code.h"
-#include "launcher/simulator/load_words.h"
+#include "launcher/played/load_words.h"
 
 namespace pdjob::launcher {
 
@@ -15,6 +15,11 @@ SimulateArguments::SimulateArguments(CLI::App& app, const Places& places, int& e
   options_.add_to(command);
   command->add_option("--html", options_.flags.html, "Write a page with plots, too")
       ->type_name("FILE");
+  command
+      ->add_option("--start-time", options_.flags.start_time,
+                   "If the job scales: how long a new worker takes to start")
+      ->type_name("TIME")
+      ->capture_default_str();
   command->callback([this, &places, &exit_code] {
     const auto config = options_.job(places);
     exit_code = config ? simulate_job(*config, options_.flags) : kExitUsage;

@@ -13,8 +13,9 @@
 #include "launcher/compare/quickstart_model.h"
 #include "launcher/compare/report_page.h"
 #include "launcher/compare/report_text.h"
-#include "launcher/simulator/load_file.h"
-#include "launcher/simulator/load_words.h"
+#include "launcher/compare/scaled_comparison.h"
+#include "launcher/played/load_file.h"
+#include "launcher/played/load_words.h"
 #include "launcher/view/table.h"
 
 namespace pdjob::launcher {
@@ -140,7 +141,8 @@ Result<SimulationAsked> simulation_asked(const JobConfig& config, const Simulate
     PDJOB_TRY(model, read_engine_model(flags.model));
   }
   asked.model_text = label(model) + (model.device.empty() ? "" : "; on " + model.device);
-  PDJOB_TRY(asked.job, simulated_job(config, model));
+  PDJOB_TRY(const Duration start_time, simulation::parse_time("--start-time", flags.start_time));
+  PDJOB_TRY(asked.job, simulated_job(config, model, start_time));
   if (flags.model.empty()) {
     asked.job.notes.insert(asked.job.notes.begin(),
                            "The times of steps are those of the built-in model, whatever model the "
@@ -165,11 +167,13 @@ int simulate_job(const JobConfig& config, const SimulateFlags& flags) {
     return refuse(asked.error());
   }
   const bool tells = isatty(STDERR_FILENO) == 1;
-  const Comparison comparison = compare(*asked, [&](const std::string& fleet) {
+  const auto tell = [&](const std::string& fleet) {
     if (tells) {
       std::fprintf(stderr, "simulating %s\n", fleet.c_str());
     }
-  });
+  };
+  const Comparison comparison =
+      asked->job.job.launched ? compare_scaled(*asked, tell) : compare(*asked, tell);
   if (!flags.html.empty()) {
     if (const Status written = write_output("--html", flags.html, report_page(comparison));
         !written) {

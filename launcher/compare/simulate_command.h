@@ -15,13 +15,14 @@ struct SimulateFlags {
   // The load is a file, ...
   std::string trace;
   uint64_t skip = 0;
-  // ... or said in words (launcher/simulator/load_words.h).
+  // ... or said in words (launcher/played/load_words.h).
   std::string rate, prompt, output;
   std::string duration;  // Empty: two minutes, or as long as `requests` take.
   std::string arrivals = "poisson";
   uint64_t requests = 0;  // Of both; 0: all.
   double speed = 1;       // A file's requests come so many times as fast.
   std::string slo = "ttft=1s,itl=50ms";
+  std::string start_time = "30s";  // Of a worker, if the job scales.
   uint64_t seed = 1;
   bool json = false;
   std::string html;  // A file that is written, too; empty: none.

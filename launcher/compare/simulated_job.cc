@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/plan/launch_plan.h"
 #include "launcher/specs/job_specs.h"
+#include "launcher/view/table.h"
 #include "worker/api/openai_api.h"
 
 namespace pdjob::launcher {
 namespace {
+
+constexpr uint32_t kGpusOfNode = 1U << 16;
 
 Error unsupported(const std::string& what) { return {ErrorCode::kUnsupported, what}; }
 
@@ -70,9 +74,42 @@ Status check_job(const JobConfig& config) {
   return ok();
 }
 
+// The job as its launcher has it, on one node that has room for all.
+Result<simulation::LaunchedJob> launched_job(const JobConfig& config,
+                                             const router::RouterConfig& router,
+                                             Duration start_time) {
+  if (start_time >= config.launcher.start_timeout) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "--start-time: the launcher ends workers that take longer than "
+                 "launcher.start_timeout (" +
+                     duration_text(config.launcher.start_timeout) + ") to start"};
+  }
+  simulation::LaunchedJob made{.config = config, .start_time = start_time};
+  JobConfig& job = made.config;
+  job.mode = Mode::kServe;
+  job.batch_api = {};
+  job.router = router;
+  job.router.listen = simulation::kRouterDoor;
+  for (ModelConfig& model : job.models) {
+    model.served_name = simulation::kTraceModel;
+    for (GroupConfig* const group : {&model.prefill_group, &model.decode_group}) {
+      group->clusters.clear();
+      group->labels.clear();
+      group->spares = 0;
+    }
+  }
+  made.node = {.name = "node", .host = "10.0.1.1", .cores = 1U << 20};
+  for (uint32_t gpu = 0; gpu < kGpusOfNode; ++gpu) {
+    made.node.gpus.push_back(std::to_string(gpu));
+  }
+  PDJOB_TRY(made.plan, make_plan(job, {made.node}, {ModelSize{}}));
+  return made;
+}
+
 }  // namespace
 
-Result<SimulatedJob> simulated_job(const JobConfig& config, const EngineModel& model) {
+Result<SimulatedJob> simulated_job(const JobConfig& config, const EngineModel& model,
+                                   Duration start_time) {
   PDJOB_TRY_STATUS(check_job(config));
   const ModelConfig& workers = config.models.front();
   SimulatedJob made;
@@ -95,11 +132,11 @@ Result<SimulatedJob> simulated_job(const JobConfig& config, const EngineModel& m
   } else {
     job.both = workers.decode_workers;
   }
-  const bool scales = workers.prefill_group.scaling.on() || workers.decode_group.scaling.on();
-  if (scales) {
-    made.notes.emplace_back(
-        "The job's autoscaler is not played: the groups keep the sizes that "
-        "they start with.");
+  if (workers.prefill_group.scaling.on() || workers.decode_group.scaling.on()) {
+    PDJOB_TRY(auto launched, launched_job(config, job.router, start_time));
+    job.launched = std::make_shared<const simulation::LaunchedJob>(std::move(launched));
+    made.notes.push_back("A new worker takes " + duration_text(start_time) +
+                         " to start (--start-time), and there is room for each one.");
   }
   if (workers.prefill_group.spares + workers.decode_group.spares > 0) {
     made.notes.emplace_back("Spares are left out: no worker is lost.");
@@ -119,6 +156,7 @@ simulation::TraceJob colocated(const simulation::TraceJob& job, uint32_t chunk) 
   simulation::TraceJob same = job;
   same.both = job.prefill + job.decode + job.both;
   same.prefill = same.decode = 0;
+  same.launched = nullptr;
   same.decode_config.local_chunk_tokens = chunk;
   // Whoever computes the prompts keeps them.
   if (job.prefill > 0) {

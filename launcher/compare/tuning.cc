@@ -65,6 +65,11 @@ class Tuner {
     tuning.answer = asked_.workers > 0 ? search.best_of(asked_.workers) : search.smallest();
     if (const auto& best = tuning.answer.best) {
       tuning.best = figures(best->fleet, 1);
+    }
+    if (asked_.describes == TuningAsked::Describes::kBest) {
+      return tuning;
+    }
+    if (const auto& best = tuning.answer.best) {
       add_neighbours(best->fleet, tuning.neighbours);
     }
     if (const auto& other = tuning.answer.runner_up) {
@@ -125,6 +130,7 @@ simulation::TraceJob job_of(const simulation::TraceJob& job, const Fleet& fleet)
   made.prefill = fleet.prefill;
   made.decode = fleet.decode;
   made.both = fleet.both;
+  made.launched = nullptr;
   if (fleet.settings.sequences > 0) {
     made.engine.sequences = fleet.settings.sequences;
   }

@@ -40,7 +40,7 @@ void Job::on(const MessageArrived& event, Turn& turn) {
       changed_role(*process, *registered, turn);
     }
   } else if (const auto* applied = std::get_if<net::MembershipApplied>(&event.message)) {
-    membership_.applied(*process, *applied);
+    membership_.applied(*process, *applied, turn);
     process->unusable = false;  // Not known until its next heartbeat: it may use new workers.
     probing_.routers_learnt();
     drain_those_known_to_leave(turn);

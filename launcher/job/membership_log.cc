@@ -107,7 +107,9 @@ void MembershipLog::publish(Turn& turn) {
   changed_ = false;
   ++version_;
   for (auto& [name, listener] : listeners_) {
-    send(name, listener, listener.applied, turn);
+    if (listener.applied == listener.sent || turn.now >= listener.sent_at + retry_) {
+      send(name, listener, listener.applied, turn);
+    }
   }
 }
 
@@ -127,16 +129,23 @@ net::Membership MembershipLog::since(uint64_t version) const {
 
 void MembershipLog::send(const std::string& router, Listener& listener, uint64_t version,
                          Turn& turn) {
+  listener.sent = version_;
   listener.sent_at = turn.now;
   turn.emit(Send{router, since(version)});
 }
 
-void MembershipLog::applied(const Process& router, const net::MembershipApplied& message) {
-  const auto listener = listeners_.find(router.name);
-  if (listener != listeners_.end() && message.engine_id == listener->second.engine_id &&
-      message.version <= version_ && message.version > listener->second.applied) {
-    listener->second.applied = message.version;
-    drop_forgotten();
+void MembershipLog::applied(const Process& router, const net::MembershipApplied& message,
+                            Turn& turn) {
+  const auto found = listeners_.find(router.name);
+  if (found == listeners_.end() || message.engine_id != found->second.engine_id ||
+      message.version > found->second.sent || message.version <= found->second.applied) {
+    return;
+  }
+  Listener& listener = found->second;
+  listener.applied = message.version;
+  drop_forgotten();
+  if (listener.applied == listener.sent && listener.applied < version_) {
+    send(router.name, listener, listener.applied, turn);
   }
 }
 

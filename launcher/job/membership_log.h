@@ -1,7 +1,7 @@
 // MembershipLog: what routers know about the members of the job, and since which version. A router
-// gets the changes since the version that it confirmed last; everything, if it confirmed none for a
-// while. A change costs as much as there are routers and unconfirmed changes, however many members
-// there are. Pure.
+// gets the changes since the version that it confirmed last: one message at a time, so that what
+// changes before it confirms goes in the next one, and a slow router gets few large messages.
+// Everything, if it confirmed none for a while. Pure.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,12 @@ class MembershipLog {
   void update(const Process& process);
   // The process is gone for good. Routers that have not confirmed it are still told.
   void forget(const Process& process);
-  // Tells all routers what changed since the last call.
+  // What changed since the last call is to be known: tells the routers that have confirmed all that
+  // they were told, or nothing for a while.
   void publish(Turn& turn);
 
   // A router confirmed a version, or sent a heartbeat.
-  void applied(const Process& router, const net::MembershipApplied& message);
+  void applied(const Process& router, const net::MembershipApplied& message, Turn& turn);
   void beat(const Process& router, Turn& turn);
   // Passes a worker's load on.
   void report_load(const Process& worker, Turn& turn) const;
@@ -68,6 +69,7 @@ class MembershipLog {
   struct Listener {
     std::string engine_id;
     uint64_t applied = 0;
+    uint64_t sent = 0;  // Not `applied`: a message is on its way.
     Instant sent_at{};
   };
 

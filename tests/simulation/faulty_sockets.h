@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "launcher/simulator/sim_network.h"
 #include "launcher/simulator/sim_sockets.h"
-#include "tests/simulation/sim_network.h"
 
 namespace pdjob::simulation {
 

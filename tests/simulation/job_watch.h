@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "launcher/job_runner.h"
+#include "launcher/simulator/sim_cluster.h"
 #include "tests/simulation/invariants.h"
-#include "tests/simulation/sim_cluster.h"
 
 namespace pdjob::simulation {
 

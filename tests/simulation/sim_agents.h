@@ -14,8 +14,8 @@
 
 #include "common/random.h"
 #include "launcher/agents/agent_cluster.h"
+#include "launcher/simulator/sim_cluster.h"
 #include "launcher/simulator/sim_process.h"
-#include "tests/simulation/sim_cluster.h"
 #include "tests/simulation/sim_links.h"
 
 namespace pdjob::simulation {

@@ -9,8 +9,8 @@
 
 #include "common/random.h"
 #include "kvtransfer/link/link_keys.h"
+#include "launcher/simulator/sim_cluster.h"
 #include "launcher/simulator/sim_loop.h"
-#include "tests/simulation/sim_cluster.h"
 
 namespace pdjob::simulation {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "common/random.h"
+#include "launcher/simulator/sim_network.h"
 #include "launcher/simulator/sim_process.h"
 #include "net/zeromq/curve_channel.h"
-#include "tests/simulation/sim_network.h"
 
 namespace pdjob::simulation {
 

@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "common/log.h"
-#include "launcher/simulator/load_file.h"
-#include "launcher/simulator/trace_world.h"
+#include "launcher/played/load_file.h"
+#include "launcher/played/trace_world.h"
 
 namespace pdjob::simulation {
 namespace {

@@ -1,5 +1,5 @@
 // Tests of recorded loads on virtual time: the time of steps, the reading of a trace, and its play.
-#include "launcher/simulator/trace_world.h"
+#include "launcher/played/trace_world.h"
 
 #include <algorithm>
 #include <set>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "common/log.h"
-#include "launcher/simulator/load_file.h"
+#include "launcher/played/load_file.h"
 #include "launcher/simulator/modelled_engine.h"
 #include "tests/simulation/invariants.h"
 

@@ -108,9 +108,10 @@ ROOMS = {
     "launcher": "view placement plan specs job report scaling rollout clusters agents run ray dashboard metrics",
     "launcher/look": "view plan specs clusters .",
     "launcher/doctor": "clusters",
-    "launcher/simulator": "",
+    "launcher/simulator": "clusters",
+    "launcher/played": "plan simulator .",
     "launcher/capacity": "view simulator",
-    "launcher/compare": "view plan specs simulator capacity",
+    "launcher/compare": "view plan specs simulator played capacity",
     "launcher/tune": "view plan capacity compare look .",
     "launcher/cli": "view plan convert specs report clusters agents run metrics look doctor capacity compare tune .",
 }

@@ -43,12 +43,17 @@ simulation::TraceResult five_requests() {
       {.at = seconds(2), .served = true, .ttft = seconds(3), .itl = milliseconds(10)},
       {.at = seconds(3), .refused = true},
       {.at = seconds(10)}};
-  result.workers = {{.role = net::Role::kPrefill, .busy = seconds(10)},
-                    {.role = net::Role::kDecode, .busy = seconds(5)},
-                    {.role = net::Role::kDecode, .busy = seconds(15)}};
+  result.workers = {
+      {.role = net::Role::kPrefill, .lived = seconds(20), .busy = seconds(10)},
+      {.role = net::Role::kDecode, .lived = seconds(20), .busy = seconds(5)},
+      {.role = net::Role::kDecode, .lived = seconds(20), .busy = seconds(15)},
+  };
   result.samples.resize(2);
-  result.samples[0].roles[1] = {.busy = 0.5, .running = 4, .queued = 2, .kv_rows_used = 100};
-  result.samples[1].roles[1] = {.busy = 0.7, .running = 2, .queued = 0, .kv_rows_used = 300};
+  result.samples[0].roles[0] = result.samples[1].roles[0] = {.workers = 1};
+  result.samples[0].roles[1] = {
+      .workers = 2, .busy = 0.5, .running = 4, .queued = 2, .kv_rows_used = 100};
+  result.samples[1].roles[1] = {
+      .workers = 2, .busy = 0.7, .running = 2, .queued = 0, .kv_rows_used = 300};
   return result;
 }
 simulation::TraceRun run_of_five() {
@@ -86,6 +91,19 @@ TEST(FleetFigures, AreMeansOfTheWorkersOfARole) {
   EXPECT_DOUBLE_EQ(figures.worker_hours, 3 * 20 / 3600.0);
   EXPECT_TRUE(figures.busy_over_time[2].empty());
   EXPECT_EQ(figures.busy_over_time[1].size(), 2U);
+}
+
+TEST(FleetFigures, WorkersThatComeAndLeaveAreARangeAndCostTheirTime) {
+  simulation::TraceResult result = five_requests();
+  result.workers[2].lived = seconds(5);
+  result.samples[1].roles[1].workers = 1;
+  result.decisions = {{.at = seconds(12), .text = "decode: from 2 to 1 workers: why\n"}};
+  const FleetFigures figures = figures_of(run_of_five(), result, kSlo);
+  EXPECT_EQ(figures.name, "1 prefill + 1..2 decode");
+  EXPECT_EQ(figures.workers(), 3U);
+  EXPECT_DOUBLE_EQ(figures.worker_hours, 45 / 3600.0);
+  EXPECT_DOUBLE_EQ(figures.roles[1].busy, 20 / 25.0);
+  EXPECT_EQ(figures.decisions, std::vector<std::string>{"12s  decode: from 2 to 1 workers: why"});
 }
 
 FleetFigures fleet(const std::string& name, uint64_t good) {

@@ -16,13 +16,13 @@ JobConfig job(const std::string& text) {
 }
 
 SimulatedJob simulated(const std::string& text) {
-  auto made = simulated_job(job(text), quickstart_model());
+  auto made = simulated_job(job(text), quickstart_model(), std::chrono::seconds(30));
   EXPECT_TRUE(made) << made.error().message;
   return *made;
 }
 
 std::string refused(const std::string& text) {
-  const auto made = simulated_job(job(text), quickstart_model());
+  const auto made = simulated_job(job(text), quickstart_model(), std::chrono::seconds(30));
   return made ? "" : made.error().message;
 }
 
@@ -60,11 +60,27 @@ TEST(SimulatedJob, NotesWhatItLeavesOut) {
       simulated("prefill: {workers: 1, scaling: {max: 4}}\nrouter: {replicas: 2}\n");
   ASSERT_EQ(made.notes.size(), 2U);
   EXPECT_EQ(made.notes[0], "One router decides, not 2.");
-  EXPECT_NE(made.notes[1].find("autoscaler is not played"), std::string::npos);
+  EXPECT_EQ(made.notes[1],
+            "A new worker takes 30s to start (--start-time), and there is room for each one.");
+}
+
+TEST(SimulatedJob, IsLaunchedOnlyIfItScales) {
+  EXPECT_EQ(simulated("prefill: {workers: 1}\n").job.launched, nullptr);
+  const auto launched =
+      simulated("prefill: {workers: 1, scaling: {max: 4}, labels: {disk: nvme}}\n").job.launched;
+  ASSERT_NE(launched, nullptr);
+  EXPECT_EQ(launched->start_time, std::chrono::seconds(30));
+  EXPECT_EQ(launched->plan.rows.size(), 3U);  // A router and two workers; all have a place.
+  EXPECT_EQ(colocated(simulated("prefill: {workers: 1, scaling: {max: 4}}\n").job, 64).launched,
+            nullptr);
 }
 
 TEST(SimulatedJob, IsRefusedWithTheReason) {
   EXPECT_NE(refused("engine: {kind: vllm}\n").find("engines of other makes cannot be simulated"),
+            std::string::npos);
+  EXPECT_NE(refused("prefill: {workers: 1, scaling: {max: 4}}\n"
+                    "launcher: {start_timeout: 20s}\n")
+                .find("launcher.start_timeout (20s)"),
             std::string::npos);
 }
 

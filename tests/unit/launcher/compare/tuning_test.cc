@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/compare/quickstart_model.h"
-#include "launcher/simulator/load_words.h"
+#include "launcher/played/load_words.h"
 
 namespace pdjob::launcher {
 namespace {

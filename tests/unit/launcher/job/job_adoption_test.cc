@@ -63,11 +63,13 @@ class JobAdoption : public testing::Test {
   std::vector<Effect> beat(const std::string& name) {
     return say(name, net::HeartbeatSent{.name = name, .engine_id = at(name).engine_id});
   }
-  // Each router confirms what it was told.
+  // Each router confirms what it was told, and is told, until nothing is new.
   void confirm() {
-    for (const Send& send : of<Send>(std::exchange(all_, {}))) {
-      if (const auto* told = std::get_if<net::Membership>(&send.message)) {
-        say(send.peer, net::MembershipApplied{at(send.peer).engine_id, told->version});
+    while (!all_.empty()) {
+      for (const Send& send : of<Send>(std::exchange(all_, {}))) {
+        if (const auto* told = std::get_if<net::Membership>(&send.message)) {
+          say(send.peer, net::MembershipApplied{at(send.peer).engine_id, told->version});
+        }
       }
     }
   }

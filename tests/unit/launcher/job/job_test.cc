@@ -55,6 +55,7 @@ class World {
   bool routers_lie = false;                      // They confirm versions that they never received.
   std::map<std::string, net::MemberList> lists;  // Each router's list, from its messages.
   std::string last_told;
+  uint64_t version_sent = 0;  // Of the last membership to any router.
 
   void tell(const Event& event) {
     const size_t before = effects.size();
@@ -62,7 +63,9 @@ class World {
     for (size_t i = before; i < effects.size(); ++i) {
       const Send* send = std::get_if<Send>(&effects[i]);
       if (send != nullptr && std::holds_alternative<net::Membership>(send->message)) {
-        hear(std::string(send->peer), std::get<net::Membership>(send->message));
+        const net::Membership told = std::get<net::Membership>(send->message);
+        version_sent = told.version;
+        hear(std::string(send->peer), told);
       }
     }
   }
@@ -83,16 +86,14 @@ class World {
   }
   void confirm(uint64_t version, const std::string& router = "router-0") {
     const std::string engine_id = process(router).engine_id;
-    job.step(MessageArrived{router, net::MembershipApplied{engine_id, version}}, now, effects);
+    tell(MessageArrived{router, net::MembershipApplied{engine_id, version}});
   }
-  // Returns the version of the last membership sent to routers.
-  uint64_t version_sent() const {
-    uint64_t version = 0;
-    for (const Send& send : all<Send>()) {
-      const auto* membership = std::get_if<net::Membership>(&send.message);
-      version = membership == nullptr ? version : membership->version;
+  // Confirms what was sent, and what is sent then, until nothing is new.
+  void confirm_all() {
+    for (uint64_t version = 0; version != version_sent;) {
+      version = version_sent;
+      confirm(version);
     }
-    return version;
   }
   void pass(Duration duration) {
     now += duration;
@@ -339,13 +340,15 @@ TEST(Job, ProbesOnlyWhatTheRouterHasConfirmedToKnow) {
   world.router_confirms = false;
   world.start();
   world.register_process("router-0");
+  const uint64_t without_workers = world.version_sent;
   world.register_process("prefill-0");
-  const uint64_t with_prefill = world.version_sent();
   world.register_process("decode-0");
-  const uint64_t with_both = world.version_sent();
   EXPECT_EQ(world.last<Probe>(), nullptr);
   EXPECT_GT(world.job.next_wakeup(), world.now);  // The job must not spin.
-  world.confirm(with_prefill);
+  world.confirm(without_workers);
+  const uint64_t with_both = world.version_sent;
+  EXPECT_GT(with_both, without_workers);
+  EXPECT_EQ(world.last<Probe>(), nullptr);
   world.confirm(with_both + 1);  // The router cannot know that version.
   world.tell(MessageArrived{"router-0", net::MembershipApplied{"router-0.n.77", with_both}});
   world.tell(MessageArrived{"prefill-0", net::MembershipApplied{"prefill-0.n.2", with_both}});
@@ -362,17 +365,18 @@ TEST(Job, WhatARouterConfirmedIsForgottenWhenItOrTheWorkerDies) {
   world.pass(milliseconds(250));
   world.register_process("router-0");
   EXPECT_EQ(world.last<Probe>(), nullptr);
-  world.confirm(world.version_sent());
+  world.confirm(world.version_sent);
   ASSERT_NE(world.last<Probe>(), nullptr);
   world.answer_probes();
+  world.confirm_all();
 
   world.exit_process("decode-0");
+  const uint64_t without_decode = world.version_sent;
   world.pass(milliseconds(250));
-  const uint64_t without_decode = world.version_sent();
   world.register_process("decode-0");
   world.confirm(without_decode);
   EXPECT_EQ(world.last<Probe>(), nullptr);
-  world.confirm(world.version_sent());
+  world.confirm_all();
   EXPECT_NE(world.last<Probe>(), nullptr);
 }
 
@@ -388,7 +392,7 @@ TEST(Job, AMembershipThatIsNotConfirmedIsSentAgain) {
   world.beat("router-0");
   EXPECT_TRUE(world.sent<net::Membership>("router-0"));
   EXPECT_EQ(world.members(), (Names{"prefill-0", "decode-0"}));
-  world.confirm(world.version_sent());
+  world.confirm(world.version_sent);
   EXPECT_NE(world.last<Probe>(), nullptr);
   world.effects.clear();
   world.now += milliseconds(500);
@@ -1111,7 +1115,7 @@ TEST(Job, ARetiredWorkerGetsNoRequestsThenDrainsThenIsGone) {
   EXPECT_EQ(world.lists["router-0"].serving().size(), 3U);
   EXPECT_EQ(world.lists["router-0"].workers().size(), 4U) << "requests that run there go on";
   EXPECT_FALSE(world.sent<net::Drain>("decode-1")) << "the router may still send requests to it";
-  world.confirm(world.version_sent());
+  world.confirm(world.version_sent);
   EXPECT_TRUE(world.sent<net::Drain>("decode-1"));
   world.router_confirms = true;
   world.effects.clear();

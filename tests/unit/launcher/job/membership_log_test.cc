@@ -58,10 +58,14 @@ class World {
       const Send& send = std::get<Send>(effect);
       last = std::get<net::Membership>(send.message);
       if (!deaf && lists[send.peer].take(last) && !mute) {
-        log.applied(processes[send.peer], {processes[send.peer].engine_id, last.version});
+        confirm(send.peer, last.version);
       }
     }
     return sent;
+  }
+  void confirm(const std::string& router, uint64_t version) {
+    Turn turn{now, effects};
+    log.applied(processes[router], {processes[router].engine_id, version}, turn);
   }
   std::map<std::string, net::Standing> standings(const std::string& router = "router-0") {
     std::map<std::string, net::Standing> found;
@@ -138,6 +142,27 @@ TEST(MembershipLog, AChangeIsSentWithoutTheOtherMembers) {
 }
 
 // Found by simulation, seed 122.
+TEST(MembershipLog, WhatChangesBeforeARouterConfirmsIsOneMessageAfterIt) {
+  World world;
+  start_one_of_each(world);
+  world.mute = true;
+  world.set("decode-0", ProcessState::kReady);
+  EXPECT_EQ(world.publish(), 1U);
+  const uint64_t on_its_way = world.last.version;
+  for (int worker = 1; worker <= 100; ++worker) {
+    const std::string name = "decode-" + std::to_string(worker);
+    world.add(name, net::Role::kDecode);
+    world.start(name);
+    EXPECT_EQ(world.publish(), 0U);
+  }
+  world.mute = false;
+  world.confirm("router-0", on_its_way);
+  EXPECT_EQ(world.deliver(), 1U);
+  EXPECT_EQ(world.last.since, on_its_way);
+  EXPECT_EQ(world.last.workers.size(), 100U);
+  EXPECT_TRUE(world.log.confirmed());
+}
+
 TEST(MembershipLog, AProcessThatStartsHidesNoChangeOfTheOthers) {
   World world;
   start_one_of_each(world);
@@ -188,6 +213,7 @@ TEST(MembershipLog, AForgottenProcessIsToldUntilAllRoutersKnow) {
   World world;
   forget_a_worker_unheard(world);
   world.deaf = false;
+  world.now += kRetry;
   world.set("prefill-0", ProcessState::kReady);
   world.publish();
   EXPECT_FALSE(world.standings().contains("decode-0"));

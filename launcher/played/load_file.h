@@ -14,7 +14,7 @@
 #include <string>
 
 #include "common/result.h"
-#include "launcher/simulator/request_trace.h"
+#include "launcher/played/request_trace.h"
 
 namespace pdjob::simulation {
 

@@ -1,4 +1,4 @@
-#include "launcher/simulator/load_file.h"
+#include "launcher/played/load_file.h"
 
 #include <cstdio>
 #include <fstream>
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "common/random.h"
-#include "launcher/simulator/load_words.h"
+#include "launcher/played/load_words.h"
 
 namespace pdjob::simulation {
 namespace {

@@ -22,6 +22,8 @@ struct TraceRequest {
 };
 using RequestTrace = std::vector<TraceRequest>;  // By `at`.
 
+inline constexpr const char* kTraceModel = "m";  // That clients ask for.
+
 // How a trace is made fit for a job.
 struct TraceScale {
   double rate = 1;              // Requests come so many times as fast.

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/simulator/request_trace.h"
+#include "launcher/played/request_trace.h"
 #include "launcher/simulator/sim_process.h"
 #include "net/http/http_client.h"
 

@@ -12,7 +12,7 @@
 
 #include "common/random.h"
 #include "launcher/clusters/cluster.h"
-#include "tests/simulation/sim_network.h"
+#include "launcher/simulator/sim_network.h"
 
 namespace pdjob::simulation {
 

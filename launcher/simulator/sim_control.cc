@@ -1,4 +1,4 @@
-#include "tests/simulation/sim_control.h"
+#include "launcher/simulator/sim_control.h"
 
 #include <span>
 #include <utility>

@@ -16,7 +16,7 @@
 #include "common/random.h"
 #include "common/result.h"
 #include "common/time.h"
-#include "launcher/simulator/request_trace.h"
+#include "launcher/played/request_trace.h"
 
 namespace pdjob::simulation {
 

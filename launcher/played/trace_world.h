@@ -1,25 +1,29 @@
 // Plays a recorded load to a job on virtual time: a router and workers as they ship, shells and
-// cores, started by hand. Nothing fails. Steps and KV transfers take the time that a model of them
-// says (step_time.h). One seed decides a run.
+// cores, started by hand, or by a launcher that scales them. Nothing fails. Steps and KV transfers
+// take the time that a model of them says (step_time.h). One seed decides a run.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "decode/decode_config.h"
-#include "launcher/simulator/request_trace.h"
+#include "launcher/played/played_launcher.h"
+#include "launcher/played/request_trace.h"
+#include "launcher/played/trace_clients.h"
 #include "launcher/simulator/sim_sockets.h"
 #include "launcher/simulator/step_time.h"
-#include "launcher/simulator/trace_clients.h"
 #include "prefill/prefill_config.h"
 #include "router/config/router_config.h"
 #include "worker/core/worker_core.h"
 
 namespace pdjob::simulation {
+
+inline constexpr const char* kRouterDoor = "10.0.0.1:8000";  // Where clients come.
 
 struct TraceJob {
   uint32_t prefill = 0, decode = 0, both = 0;        // Workers.
@@ -33,6 +37,8 @@ struct TraceJob {
   Duration kv_transfer_time{};   // Added to each transfer.
   Duration request_time{};       // Added to each request, before it reaches the router.
   Duration worker_queue_timeout = std::chrono::hours(1000);  // OpenaiApiOptions::queue_timeout.
+  // The launcher that starts and scales its workers; null: the sizes above hold.
+  std::shared_ptr<const LaunchedJob> launched;
 };
 
 struct TraceRun {
@@ -46,10 +52,11 @@ struct TraceRun {
   std::function<worker::CoreFactory(const std::string& worker, worker::CoreFactory make)> around;
 };
 
-// What one worker did.
+// What one worker did in one life.
 struct TraceWorker {
   net::Role role = net::Role::kBoth;
-  Duration busy{};  // In its engine's steps.
+  Duration lived{};  // Of the run, so long; starting counts.
+  Duration busy{};   // In its engine's steps.
   uint64_t kv_rows_sent = 0;
   uint64_t kv_transfers = 0;  // That it sent.
   uint64_t rows_reused = 0;
@@ -58,6 +65,7 @@ struct TraceWorker {
 // The job at one time, by role: [0] prefill, [1] decode, [2] both.
 struct TraceSample {
   struct OfRole {
+    uint32_t workers = 0;
     double busy = 0;  // The share of the time since the last sample, mean of the workers.
     uint32_t running = 0, queued = 0;
     uint64_t kv_rows_used = 0;
@@ -66,15 +74,23 @@ struct TraceSample {
   std::array<OfRole, 3> roles;
 };
 
+// A line of the autoscaler's.
+struct TraceDecision {
+  Duration at{};
+  std::string text;
+};
+
 struct TraceResult {
   std::vector<TraceOutcome> outcomes;
   std::vector<TraceWorker> workers;
   std::vector<TraceSample> samples;
+  std::vector<TraceDecision> decisions;
   Duration arrivals{};  // Time of all arrivals.
   Duration lasted{};    // Until the last request ended, or patience did.
   uint64_t rows_reused = 0;
 };
 
+// Requires: the launched job, if there is one, gets ready.
 TraceResult play(const TraceRun& run);
 
 // Requests per second that are served within both limits.

@@ -1,4 +1,4 @@
-#include "launcher/simulator/request_trace.h"
+#include "launcher/played/request_trace.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "tests/simulation/sim_cluster.h"
+#include "launcher/simulator/sim_cluster.h"
 
 #include <algorithm>
 #include <utility>

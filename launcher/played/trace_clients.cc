@@ -1,4 +1,4 @@
-#include "launcher/simulator/trace_clients.h"
+#include "launcher/played/trace_clients.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,9 +8,9 @@ namespace {
 
 // Greedy: all tokens are alike in any case, and so none is drawn.
 std::string body_of(const TraceRequest& request, const TraceScale& scale) {
-  std::string body =
-      R"({"model":"m","stream":true,"ignore_eos":true,"temperature":0,"max_tokens":)" +
-      std::to_string(request.output_tokens) + R"(,"prompt":[)";
+  std::string body = R"({"model":")" + std::string(kTraceModel) +
+                     R"(","stream":true,"ignore_eos":true,"temperature":0,"max_tokens":)" +
+                     std::to_string(request.output_tokens) + R"(,"prompt":[)";
   const char* before = "";
   for (const Token token : prompt_of(request, scale)) {
     body += std::exchange(before, ",") + std::to_string(token);

@@ -1,4 +1,4 @@
-#include "launcher/simulator/load_file.h"
+#include "launcher/played/load_file.h"
 
 #include <algorithm>
 #include <charconv>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/random.h"
-#include "launcher/simulator/load_words.h"
+#include "launcher/played/load_words.h"
 #include "openai/json/json_edit.h"
 
 namespace pdjob::simulation {

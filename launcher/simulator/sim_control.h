@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "launcher/simulator/sim_network.h"
 #include "launcher/simulator/sim_process.h"
 #include "net/control/control_channel.h"
-#include "tests/simulation/sim_network.h"
 
 namespace pdjob::simulation {
 

@@ -1,4 +1,4 @@
-#include "launcher/simulator/load_words.h"
+#include "launcher/played/load_words.h"
 
 #include <algorithm>
 
