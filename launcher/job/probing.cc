@@ -55,7 +55,8 @@ void Probing::update(const Process& process) {
   subject.proved = proved;
   const std::pair waits(subject.failures, subject.incarnation);
   proved ? void(unproved_.erase(waits)) : void(unproved_.insert(waits));
-  changed_ = true;
+  // No router knows a newcomer yet, and a new router knows nobody: routers_learnt() comes.
+  changed_ = changed_ || !is_new || proved || foreign_router_;
 }
 
 void Probing::remove(const Process& process) {

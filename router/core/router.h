@@ -168,6 +168,11 @@ class Router {
     Request* request = nullptr;  // Null: it was cancelled, or it is of an earlier attempt.
     Attempt* attempt = nullptr;
   };
+  struct Usable {
+    std::vector<Candidate> candidates;
+    std::vector<Candidate> avoided;  // For want of others.
+    bool full = false;               // Some are left out because they are.
+  };
   struct Pick {
     std::optional<Chosen> worker;
     bool full = false;  // A worker was not a candidate, because it has no room.
@@ -210,8 +215,11 @@ class Router {
   bool pins_fit(const RequestFacts& facts) const;
   std::vector<const Worker*> workers_for(Stage stage, const Request& request,
                                          const std::string& model, const Worker* partner,
-                                         Instant now) const;
+                                         Instant now, Random* some = nullptr) const;
   // `decode`: for a prefill worker, its future partner.
+  Usable usable_for(Stage stage, const Request& request, const std::string& model,
+                    const Worker* partner, std::optional<WorkerId> decode, Instant now,
+                    Random* some) const;
   Pick pick(Stage stage, const Request& request, const std::string& model,
             std::optional<WorkerId> decode, Instant now);
   void keep_near(WorkerId decode, uint64_t tokens, std::vector<Candidate>& candidates) const;

@@ -47,16 +47,17 @@ bool Router::pins_fit(const RequestFacts& facts) const {
 }
 
 // The candidates of a stage. `partner`: the other worker of the pair, if it is chosen already. A
-// reply that has begun goes on only where the tokens so far mean the same.
+// reply that has begun goes on only where the tokens so far mean the same. `some`: as in Search.
 std::vector<const Worker*> Router::workers_for(Stage stage, const Request& request,
                                                const std::string& model, const Worker* partner,
-                                               Instant now) const {
+                                               Instant now, Random* some) const {
   WorkerTable::Search search{.stage = stage,
                              .model = model,
                              .route = request.facts.route,
                              .except = request.failed,
                              .partner = partner,
-                             .fingerprint = request.begun ? &request.fingerprint : nullptr};
+                             .fingerprint = request.begun ? &request.fingerprint : nullptr,
+                             .some = some};
   search.paired = stage == Stage::kDecode && request.facts.hands_over;
   std::vector<const Worker*> found = table_.candidates(search, now);
   if (search.paired && found.empty()) {
@@ -105,6 +106,32 @@ void Router::keep_near(WorkerId decode, uint64_t tokens, std::vector<Candidate>&
   }
 }
 
+Router::Usable Router::usable_for(Stage stage, const Request& request, const std::string& model,
+                                  const Worker* partner, std::optional<WorkerId> decode,
+                                  Instant now, Random* some) const {
+  const uint32_t in_flight_max =
+      stage == Stage::kPrefill ? config_.prefill_in_flight : config_.decode_in_flight;
+  Usable found;
+  const std::vector<const Worker*> workers = workers_for(stage, request, model, partner, now, some);
+  const double fastest = config_.measured_load ? fastest_of(workers) : 0;
+  const bool alone = request.losses.wants_own_worker(now);
+  for (const Worker* worker : workers) {
+    const bool has_room =
+        in_flight_max == 0 || worker->requests_in_flight + worker->promised < in_flight_max;
+    if (!has_room || (alone && (worker->suspects > 0 || worker->stands_still()))) {
+      found.full = true;
+    } else {
+      (is_avoided(stage, *worker, request, decode, now) ? found.avoided : found.candidates)
+          .push_back({.id = worker->id,
+                      .load = weighed_load(*worker, request.facts.tokens(stage), fastest),
+                      .name_hash = worker->name_hash,
+                      .name = worker->entry.name.c_str(),
+                      .requests = worker->requests_in_flight});
+    }
+  }
+  return found;
+}
+
 Router::Pick Router::pick(Stage stage, const Request& request, const std::string& model,
                           std::optional<WorkerId> decode, Instant now) {
   const std::string& pin =
@@ -120,39 +147,21 @@ Router::Pick Router::pick(Stage stage, const Request& request, const std::string
                       (partner == nullptr || worker->pairs_with(*partner));
     return {.worker = fits ? std::optional(Chosen{worker->id}) : std::nullopt};
   }
-  const uint32_t in_flight_max =
-      stage == Stage::kPrefill ? config_.prefill_in_flight : config_.decode_in_flight;
-  std::vector<Candidate> candidates;
-  std::vector<Candidate> avoided;
-  bool full = false;
-  const std::vector<const Worker*> usable = workers_for(stage, request, model, partner, now);
-  const double fastest = config_.measured_load ? fastest_of(usable) : 0;
-  const bool alone = request.losses.wants_own_worker(now);
-  for (const Worker* worker : usable) {
-    const bool has_room =
-        in_flight_max == 0 || worker->requests_in_flight + worker->promised < in_flight_max;
-    if (!has_room || (alone && (worker->suspects > 0 || worker->stands_still()))) {
-      full = true;
-    } else {
-      (is_avoided(stage, *worker, request, decode, now) ? avoided : candidates)
-          .push_back({.id = worker->id,
-                      .load = weighed_load(*worker, request.facts.tokens(stage), fastest),
-                      .name_hash = worker->name_hash,
-                      .name = worker->entry.name.c_str(),
-                      .requests = worker->requests_in_flight});
-    }
+  const bool near = stage == Stage::kPrefill && decode && config_.pairing == Pairing::kNear;
+  Random* const some = near || policy_of(stage).needs_all() ? nullptr : &random_;
+  Usable found = usable_for(stage, request, model, partner, decode, now, some);
+  if (found.candidates.empty() && some != nullptr && table_.is_large(stage)) {
+    found = usable_for(stage, request, model, partner, decode, now, nullptr);
   }
+  std::vector<Candidate>& candidates = found.candidates.empty() ? found.avoided : found.candidates;
   if (candidates.empty()) {
-    candidates = std::move(avoided);
+    return {.worker = std::nullopt, .full = found.full};
   }
-  if (candidates.empty()) {
-    return {.worker = std::nullopt, .full = full};
-  }
-  if (stage == Stage::kPrefill && decode && config_.pairing == Pairing::kNear) {
+  if (near) {
     keep_near(*decode, request.facts.prompt_tokens, candidates);
   }
   return {.worker = policy_of(stage).choose(request.facts.prompt(), candidates, random_),
-          .full = full};
+          .full = found.full};
 }
 
 std::optional<Chosen> Router::spare_prefill(const Request& request, const std::string& model,

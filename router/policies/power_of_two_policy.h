@@ -11,6 +11,7 @@ class PowerOfTwoPolicy final : public PairPolicy {
  public:
   Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
+  bool needs_all() const override { return false; }
 };
 
 }  // namespace pdjob::router

@@ -9,6 +9,7 @@ class RandomPolicy final : public PairPolicy {
  public:
   Chosen choose(const PromptFacts& prompt, std::span<const Candidate> candidates,
                 Random& random) const override;
+  bool needs_all() const override { return false; }
 };
 
 }  // namespace pdjob::router

@@ -134,6 +134,14 @@ void WorkerTable::index() {
       }
     }
   }
+  shuffled_ = {};
+  for (size_t stage = 0; stage < by_stage_.size(); ++stage) {
+    if (by_stage_.at(stage).size() > kAllMax) {  // So that those of one model are not neighbours.
+      shuffled_.at(stage) = by_stage_.at(stage);
+      std::ranges::sort(shuffled_.at(stage), {},
+                        [](const Worker* worker) { return mix(worker->id.value); });
+    }
+  }
   std::set<std::pair<net::Protocol, std::string_view>> met;
   for (const auto& [id, worker] : workers_) {
     if (worker.serves(Stage::kPrefill) && worker.entry.standing == net::Standing::kServing) {
@@ -206,7 +214,12 @@ std::vector<const Worker*> WorkerTable::candidates(const Search& search, Instant
   std::vector<const Worker*> usable;
   std::vector<const Worker*> busy;
   std::vector<const Worker*> suspects;
-  for (const Worker* const worker : by_stage_.at(static_cast<size_t>(search.stage))) {
+  const auto stage = static_cast<size_t>(search.stage);
+  const bool some = search.some != nullptr && !shuffled_.at(stage).empty();
+  const std::vector<const Worker*>& all = some ? shuffled_.at(stage) : by_stage_.at(stage);
+  const size_t begin = some ? search.some->below(all.size()) : 0;
+  for (size_t i = 0; i < all.size() && !(some && usable.size() == kSome); ++i) {
+    const Worker* const worker = all[(begin + i) % all.size()];
     if (fits(*worker)) {
       (worker->health(now) == Health::kSuspect ? suspects
        : now < worker->busy_until              ? busy
@@ -214,7 +227,11 @@ std::vector<const Worker*> WorkerTable::candidates(const Search& search, Instant
           .push_back(worker);
     }
   }
-  return std::move(!usable.empty() ? usable : !busy.empty() ? busy : suspects);
+  std::vector<const Worker*>& found = !usable.empty() ? usable : !busy.empty() ? busy : suspects;
+  if (some) {
+    std::ranges::sort(found, {}, &Worker::id);
+  }
+  return std::move(found);
 }
 
 bool WorkerTable::any(Stage stage, std::string_view model) const {

@@ -24,6 +24,7 @@
 
 #include "common/id.h"
 #include "common/limits.h"
+#include "common/random.h"
 #include "common/time.h"
 #include "net/control/kv_fingerprint.h"
 #include "net/control/message.h"
@@ -117,6 +118,10 @@ class WorkerTable {
   static constexpr Duration kBusyMax = std::chrono::seconds(1);
   // So many bad answers in a row are the worker's fault, whatever the requests were.
   static constexpr uint32_t kDoubtsMax = 3;
+  // A fleet is large if a stage has more workers than kAllMax. Then kSome are looked at: the least
+  // loaded of so many has hardly more load than the least loaded of all (Mitzenmacher, 2001).
+  static constexpr size_t kAllMax = 128;
+  static constexpr size_t kSome = 64;
 
   // Replaces the whole list, as membership messages give it. Returns the ids that are gone. Ignores
   // entries that are not workers, repeat a name or exceed limits::kWorkersMax.
@@ -138,10 +143,14 @@ class WorkerTable {
     // Only those with the same WorkerEntry::fingerprint; null: any.
     const std::string* fingerprint = nullptr;
     bool paired = false;  // Not the lonely ones.
+    // Of a large fleet, some are enough, from a random place on. Null: all.
+    Random* some = nullptr;
   };
   // Those that accept requests, by id. Returns the healthy ones and due trials or, if there are
-  // none, the overloaded ones, or else the suspects.
+  // none, the overloaded ones, or else the suspects. The time that some of a large fleet take does
+  // not grow with it, if most of its workers fit.
   std::vector<const Worker*> candidates(const Search& search, Instant now) const;
+  bool is_large(Stage stage) const { return !shuffled_.at(static_cast<size_t>(stage)).empty(); }
   // True if any worker accepts such requests, in whatever health.
   bool any(Stage stage, std::string_view model) const;
   // True if a worker of this model, or any if it is empty, has the route, or one of an earlier list
@@ -195,6 +204,7 @@ class WorkerTable {
   std::map<WorkerId, Worker> workers_;
   std::map<std::string, Worker*, std::less<>> by_name_;
   std::array<std::vector<const Worker*>, 2> by_stage_;  // In the order of their ids.
+  std::array<std::vector<const Worker*>, 2> shuffled_;  // The same, if they are many.
   // Paths, with the models whose workers have or had them.
   std::map<std::string, std::set<std::string, std::less<>>, std::less<>> routes_;
   size_t routes_known_ = 0;

@@ -41,6 +41,9 @@ class World {
     process.incarnation = {++incarnations};
     processes[name] = process;
     probing.update(process);
+    if (deaf.empty()) {
+      probing.routers_learnt();
+    }
   }
   void leave(const std::string& name) {
     processes[name].state = ProcessState::kBackoff;
@@ -279,6 +282,17 @@ TEST(Probing, TheWorkForAProcessDoesNotGrowWithTheFleet) {
     return static_cast<double>(world.asked) / (2 * pairs);
   };
   EXPECT_LE(asked_each(1000), 2 * asked_each(100));
+}
+
+TEST(Probing, NewcomersThatNoRouterKnowsYetCostNothing) {
+  World world;
+  world.deaf.insert("router-0");
+  world.join("router-0", net::Role::kRouter);
+  for (int i = 0; i < 1000; ++i) {
+    world.join("decode-" + std::to_string(i), net::Role::kDecode);
+    EXPECT_TRUE(world.send().empty());
+  }
+  EXPECT_LE(world.asked, 1000U);
 }
 
 TEST(Probing, ARouterIsNotAskedForWorkersThatItDoesNotKnow) {

@@ -1,6 +1,8 @@
 // Workers whose KV and tokens mean different things, as while a job changes its model.
+#include <algorithm>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/unit/router/core/router_fixture.h"
 
@@ -59,6 +61,39 @@ TEST_F(FingerprintTest, ADecodeWorkerWithoutAPrefillWorkerIsTheLastChoice) {
 TEST_F(FingerprintTest, ADecodeWorkerWithoutAPrefillWorkerPrefillsByItselfIfItMay) {
   workers({p_old, d_new});
   EXPECT_EQ(arrive(), (Words{"degraded", "decode#1@d-new"}));
+}
+
+// Requests of a large fleet, all under way at once; how many each worker has.
+struct LargeFleetTest : RouterTest {
+  std::vector<uint32_t> requests_at(size_t fleet, size_t requests) {
+    std::vector<net::WorkerEntry> entries;
+    for (size_t i = 0; i < fleet; ++i) {
+      entries.push_back(entry("b" + std::to_string(i), net::Role::kBoth));
+    }
+    workers(entries);
+    for (size_t i = 0; i < requests; ++i) {
+      step(RequestArrived{RequestId{1000 + i}, {.prompt_tokens = 10, .output_tokens = 10}});
+    }
+    std::vector<uint32_t> found;
+    for (const auto& [id, worker] : router().workers().all()) {
+      found.push_back(worker.requests_in_flight);
+    }
+    return found;
+  }
+};
+
+TEST_F(LargeFleetTest, TheLeastLoadedOfSomeIsHardlyMoreLoadedThanOfAll) {
+  config.requests_max = 10000;
+  const std::vector<uint32_t> found = requests_at(1000, 5000);
+  EXPECT_GE(std::ranges::min(found), 3U);
+  EXPECT_LE(std::ranges::max(found), 6U);
+}
+
+TEST_F(LargeFleetTest, TheOnlyOneWithRoomIsFound) {
+  config.requests_max = 10000;
+  config.decode_in_flight = 1;
+  const std::vector<uint32_t> found = requests_at(300, 300);
+  EXPECT_EQ(std::ranges::min(found), 1U);
 }
 
 // SGLang's decode engines refuse a request without a bootstrap room.

@@ -1,5 +1,7 @@
 #include "router/policies/worker_table.h"
 
+#include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,65 @@ TEST_F(WorkerTableTest, OffersWorkersByStageAndModel) {
   EXPECT_EQ(prefill({WorkerId{1}}), (std::vector<uint64_t>{2}));
   EXPECT_TRUE(table.knows_model("m"));
   EXPECT_FALSE(table.knows_model("other"));
+}
+
+// 1,000 workers of a model, and a few of another one.
+struct LargeFleet {
+  LargeFleet() {
+    std::vector<net::WorkerEntry> entries;
+    for (size_t i = 0; i < 1000; ++i) {
+      entries.push_back(entry("d" + std::to_string(i), net::Role::kDecode));
+      entries.back().model = i < 990 ? "m" : "rare";
+    }
+    table.replace(entries);
+  }
+  std::vector<uint64_t> some(const std::string& model) {
+    return ids(table.candidates({.model = model, .except = none, .some = &random}, now));
+  }
+
+  const std::vector<WorkerId> none;
+  WorkerTable table;
+  Random random{7};
+  Instant now{std::chrono::hours(1)};
+};
+
+TEST(WorkerTable, OfALargeFleetSomeAreOfferedEachAsOftenAsOthers) {
+  LargeFleet fleet;
+  std::map<uint64_t, int> offered;
+  constexpr int kDraws = 10000;
+  for (int i = 0; i < kDraws; ++i) {
+    const std::vector<uint64_t> found = fleet.some("m");
+    ASSERT_EQ(found.size(), WorkerTable::kSome);
+    ASSERT_TRUE(std::ranges::is_sorted(found));
+    for (const uint64_t id : found) {
+      ++offered[id];
+    }
+  }
+  EXPECT_EQ(offered.size(), 990U);
+  constexpr double kMean = kDraws * WorkerTable::kSome / 990.0;
+  for (const auto& [id, times] : offered) {
+    EXPECT_GT(times, 0.7 * kMean) << id;
+    EXPECT_LT(times, 1.4 * kMean) << id;
+  }
+}
+
+TEST(WorkerTable, OfALargeFleetTheFewThatFitAreFound) {
+  LargeFleet fleet;
+  EXPECT_EQ(fleet.some("rare").size(), 10U);
+  for (const auto& [id, worker] : fleet.table.all()) {
+    if (worker.entry.model == "rare" && id.value % 10 != 0) {
+      fleet.table.note_failed(id, fleet.now);
+    }
+  }
+  EXPECT_EQ(fleet.some("rare").size(), 1U);
+  EXPECT_TRUE(fleet.some("none").empty());
+}
+
+TEST_F(WorkerTableTest, OfASmallFleetAllAreOffered) {
+  Random random(1);
+  const std::vector<WorkerId> none;
+  EXPECT_EQ(ids(table.candidates({.model = "m", .except = none, .some = &random}, now)),
+            (std::vector<uint64_t>{3, 4}));
 }
 
 TEST_F(WorkerTableTest, GivesANewIdToANewIncarnation) {
