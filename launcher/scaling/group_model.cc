@@ -40,6 +40,26 @@ std::string text(const char* format, auto... values) {
   return line;
 }
 
+// How many workers keep the mean time of a prompt, waiting included, within its target. `offered`:
+// the work that comes, in workers that are always busy. `alone`: the time of a lone prompt, as a
+// share of the target. Sakasegawa, 1977, for one queue at c workers:
+//   time / alone = 1 + r^(sqrt(2 (c + 1)) - 1) / (c (1 - r)), with the load r = offered / c
+double workers_for(double offered, double alone) {
+  double most = offered / std::clamp(1 - alone, kLoadMin, kLoadMax);  // Each with its own queue.
+  double least = std::max(1.0, offered / kLoadMax);
+  if (most <= least) {
+    return most;
+  }
+  constexpr int kHalvings = 20;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double workers = (least + most) / 2;
+    const double load = offered / workers;
+    const double waits = std::pow(load, std::sqrt(2 * (workers + 1)) - 1) / (workers * (1 - load));
+    (alone * (1 + waits) <= 1 ? most : least) = workers;
+  }
+  return most;
+}
+
 }  // namespace
 
 void Trend::add(double value, Instant now) {
@@ -224,9 +244,8 @@ GroupModel::Need GroupModel::for_ttft(const Shape& shape) const {
   if (speed_ <= 0) {
     return for_ttft_by_misses(shape);
   }
-  const double alone = prompt_tokens_ / speed_;
-  const double load = std::clamp(1 - alone / target, kLoadMin, kLoadMax);
-  const double steady = shape.rate / (speed_ * load);
+  const double offered = shape.rate / speed_;
+  const double steady = workers_for(offered, prompt_tokens_ / speed_ / target);
   const double with_backlog = (shape.rate + shape.backlog / target) / speed_;
   if (with_backlog > steady) {
     return {with_backlog, text("%.0f prompt tokens wait, and %.0f a second come; a worker computes "
@@ -236,7 +255,7 @@ GroupModel::Need GroupModel::for_ttft(const Shape& shape) const {
   return {steady,
           text("%.0f prompt tokens a second come; a worker computes %.0f a second and holds "
                "ttft at a load of %.0f%%",
-               shape.rate, speed_, 100 * load)};
+               shape.rate, speed_, 100 * offered / std::max(steady, offered))};
 }
 
 GroupModel::Need GroupModel::for_itl(const Shape& shape) const {

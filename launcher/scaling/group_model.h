@@ -10,10 +10,10 @@
 // are bypassed. A group is not measured by such work: prompts count for prefill workers, and
 // generated tokens for ITL.
 //
-// A worker that computes prompts is a queue: at a load r the time to the first token is S / (1 -
-// r), where S is the time of one prompt alone. A worker that decodes shares its steps: at a load r,
-// a token takes (a + b) / (1 - r). Both are what queueing theory gives for random arrivals; they
-// bend where real workers do, and the measured latencies correct them (autoscaler.h).
+// The workers that compute prompts are servers of one queue, because routers give a prompt to the
+// one that has the least to do. A worker that decodes shares its steps: at a load r, a token takes
+// (a + b) / (1 - r). Both are what queueing theory gives for random arrivals; they bend where real
+// workers do, and the measured latencies correct them (autoscaler.h).
 //
 // An engine of another make does not tell how fast it computes. Then the rate of prompts at which
 // TTFT was missed is what a worker cannot do. It is forgotten slowly, because prompts change. Pure.

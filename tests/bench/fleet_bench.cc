@@ -49,9 +49,7 @@ class Fleet {
       }
     }
     deaf_ = false;
-    for (Event& event : std::exchange(unconfirmed_, {})) {
-      step(std::move(event));
-    }
+    run(std::exchange(unconfirmed_, {}));
     if (job_.state() != JobState::kReady) {
       std::fprintf(stderr, "the job is not ready: %s\n", job_.waiting_for().c_str());
       std::exit(1);
@@ -127,8 +125,8 @@ class Fleet {
   }
 
   // Routers confirm at once, every probe succeeds at once, and a process registers as it starts.
-  void step(Event first) {
-    std::deque<Event> events{std::move(first)};
+  void step(const Event& event) { run({event}); }
+  void run(std::deque<Event> events) {
     for (; !events.empty(); events.pop_front()) {
       std::vector<Effect> effects;
       job_.step(events.front(), now_, effects);

@@ -43,6 +43,15 @@ TEST(GroupModel, APrefillWorkerThatAlsoDecodesIsMeasuredByItsPromptsAlone) {
               0.02 * alone);
 }
 
+// A lone prompt takes half of the target.
+TEST(GroupModel, PrefillWorkersAreServersOfOneQueue) {
+  const GroupScaling target{.workers_max = 9, .ttft = milliseconds(200)};
+  EXPECT_NEAR(workers_needed(net::Role::kPrefill, target, {.prompts = 2}, {}), 0.8, 0.05)
+      << "400 tokens a second of 1,000: one worker may be busy for half of the time";
+  EXPECT_NEAR(workers_needed(net::Role::kPrefill, target, {.prompts = 16}, {}), 3.9, 0.15)
+      << "3,200 tokens a second: each of four workers may be busy for 82 %";
+}
+
 TEST(GroupModel, ADecodeWorkerThatAlsoComputesPromptsIsMeasuredByItsTokensAlone) {
   const GroupScaling target{.workers_max = 9, .itl = milliseconds(20)};
   const Work own{.generated = 20};
