@@ -42,6 +42,19 @@ def test_text_begins_with_what_disaggregation_gains_or_costs(job_file):
         assert part in text, text
 
 
+def test_a_job_that_scales_is_played_with_its_autoscaler(job_file, tmp_path):
+    job_file.write_text(JOB.replace("prefill: {workers: 1}", "prefill: {workers: 1, scaling: {max: 3, ttft: 300ms}}"))
+    words = ["--rate", "0.5@20s,8@20s", "--prompt", "60", "--output", "4", "--duration", "40s", "--slo", "ttft=2s,itl=60ms"]
+    result = json.loads(simulated(job_file, *words, "--start-time", "3s", "--json", "--html", tmp_path / "page.html"))
+    assert result["headline"].startswith("Scaling "), result["headline"]
+    assert "prefill: from 1 to 2 workers: " in result["decisions"][0]
+    job = result["job"]
+    assert job["served"] == job["requests"] and job["roles"]["prefill"]["workers"] > job["roles"]["prefill"]["workers_min"] == 1
+    assert "Decisions of the autoscaler" in (tmp_path / "page.html").read_text()
+    late = simulate(job_file, *words, "--start-time", "10min")
+    assert late.returncode == 2 and "launcher.start_timeout" in late.stderr, late.stderr
+
+
 def test_equal_seeds_give_equal_output(job_file, tmp_path):
     pages = []
     for name in ["one.html", "two.html"]:
