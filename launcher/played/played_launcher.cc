@@ -13,6 +13,11 @@ launcher::JobRunnerOptions options_of(const LaunchedJob& job) {
   return launcher::runner_options(job.config, job.plan, ledger, /*adopts=*/false, "");
 }
 
+launcher::Cluster& with_node(SimCluster& cluster, const launcher::Node& node) {
+  cluster.join(node);
+  return cluster;
+}
+
 }  // namespace
 
 PlayedLauncher::PlayedLauncher(const LaunchedJob& job, World world, uint64_t seed)
@@ -26,7 +31,7 @@ PlayedLauncher::PlayedLauncher(const LaunchedJob& job, World world, uint64_t see
                             .host = "10.0.0.9"}),
       cluster_(world_.loop, machines_, random_.next(),
                [this](Instant when, SimLoop::Task task) { world_.loop.at(when, std::move(task)); }),
-      runner_((cluster_.join(job.node), process_), cluster_, options_of(job), *this),
+      runner_(process_, with_node(cluster_, job.node), options_of(job), *this),
       scaling_(process_, runner_, job.config, job.plan, world_.say) {
   machines_.began = [this](const Order& order) { begin(order); };
   machines_.gone = [this](launcher::Incarnation who) { gone(who); };
