@@ -14,8 +14,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Half a minute with few requests, one with many, and one with few.
-SimulationAsked asked(const std::string& sizes) {
+// By default half a minute with few requests, one with many, and one with few.
+SimulationAsked asked(const std::string& sizes, const std::string& rate = "0.2@30s,5@30s,0.2@30s",
+                      Duration duration = seconds(90)) {
   Places places;
   places.models_here = false;
   const auto config = parse_job_config(
@@ -27,10 +28,10 @@ SimulationAsked asked(const std::string& sizes) {
   EXPECT_TRUE(made) << made.error().message;
   asked.job = *made;
   simulation::LoadWords words;
-  words.rate = *simulation::parse_rate("--rate", "0.2@30s,5@30s,0.2@30s");
+  words.rate = *simulation::parse_rate("--rate", rate);
   words.prompt = *simulation::parse_length("--prompt", "100");
   words.output = *simulation::parse_length("--output", "10");
-  words.duration = seconds(90);
+  words.duration = duration;
   asked.load = *simulation::make_load(words, 1);
   return asked;
 }
@@ -63,7 +64,7 @@ TEST(ScaledComparison, TheSameJobWithoutScalingMissesTheSlo) {
 }
 
 TEST(ScaledComparison, IsBesideTheSmallestFleetThatServesAsMany) {
-  const SimulationAsked ask = asked(kScales);
+  const SimulationAsked ask = asked(kScales, "0.5@4s,6@4s", seconds(8));
   const Comparison found = compare_scaled(ask, [](const std::string&) {});
   ASSERT_TRUE(found.fixed);
   EXPECT_GE(found.fixed->share(), found.job.share());
