@@ -38,8 +38,8 @@ Comparison comparison_of(const SimulationAsked& asked) {
 }
 
 std::string Comparison::headline() const {
-  if (scales) {
-    return scaling_verdict(job, fixed ? &*fixed : nullptr);
+  if (scales()) {
+    return scaling_verdict(job, other());
   }
   if (disaggregated()) {
     return verdict(job, best_both());

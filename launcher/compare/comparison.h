@@ -31,18 +31,19 @@ struct Comparison {
   uint64_t seed = 1;
   std::vector<std::string> notes;
   FleetFigures job;
-  bool scales = false;
-  // Of a job that scales. Empty: none of the fleets that were tried serves as many.
+  // If the job scales: the fleet of fixed size beside it. Empty: no fleet that was tried serves as
+  // many requests.
   std::optional<FleetFigures> fixed;
-  // Workers of both roles, by chunk. Of a job that is not disaggregated: the other chunks. Empty if
-  // the job scales.
+  // Workers of both roles, by chunk; if the job has such workers, the other chunks. Empty if it
+  // scales.
   std::vector<FleetFigures> both;
   size_t best = 0;  // Of these.
 
+  bool scales() const { return both.empty(); }
   bool disaggregated() const { return job.chunk == 0; }
   const FleetFigures& best_both() const { return both[best]; }
-  // What the job is compared with; null: nothing.
-  const FleetFigures* other() const { return scales ? (fixed ? &*fixed : nullptr) : &both[best]; }
+  // The fleet beside the job; null: there is none.
+  const FleetFigures* other() const { return scales() ? (fixed ? &*fixed : nullptr) : &both[best]; }
   // The first line of every report.
   std::string headline() const;
 };

@@ -137,7 +137,7 @@ std::string plots(const Comparison& comparison) {
                                &FleetFigures::busy_over_time, 1));
   html += plot_html(roles_plot(comparison, "Queues in the workers", "requests",
                                &FleetFigures::queued_over_time, 0));
-  if (comparison.scales) {
+  if (comparison.scales()) {
     html += plot_html(
         roles_plot(comparison, "Workers", "workers", &FleetFigures::workers_over_time, 0));
   }
@@ -178,7 +178,7 @@ std::string report_page(const Comparison& comparison) {
     html += "<h2>Workers of both roles, by chunk</h2>\n" +
             table_html(chunk_rows(comparison), "Workers of both roles, by chunk");
   }
-  if (comparison.scales) {
+  if (comparison.scales()) {
     html += "<h2>Decisions of the autoscaler</h2>\n" + list_html(comparison.job.decisions);
   }
   if (!comparison.notes.empty()) {

@@ -155,7 +155,7 @@ std::vector<std::vector<std::string>> report_rows(const std::vector<const FleetF
   return rows;
 }
 
-// Of many decisions, the first ones and the last ones.
+// The decisions of the job's autoscaler; if there are many, the first and the last ones.
 std::string decisions_text(const FleetFigures& job) {
   constexpr size_t kEnds = 10;
   const std::vector<std::string>& all = job.decisions;
@@ -187,7 +187,7 @@ std::string report_text(const Comparison& comparison) {
     }
     text += ".\n";
   }
-  if (comparison.scales) {
+  if (comparison.scales()) {
     text += "\n" + decisions_text(comparison.job);
   }
   for (const std::string& note : comparison.notes) {
@@ -219,7 +219,7 @@ std::string report_json(const Comparison& comparison) {
   if (!comparison.both.empty()) {
     json.key("best_both_chunk").integer(comparison.best_both().chunk);
   }
-  if (comparison.scales) {
+  if (comparison.scales()) {
     json.key("decisions").begin_array();
     for (const std::string& decision : comparison.job.decisions) {
       json.string(decision);

@@ -20,7 +20,6 @@ Comparison compare_scaled(const SimulationAsked& asked,
                           const std::function<void(const std::string&)>& progress) {
   PDJOB_CHECK(asked.job.job.launched);
   Comparison found = comparison_of(asked);
-  found.scales = true;
   progress("the job, which scales");
   found.job = simulated(asked, asked.job.job);
   if (found.job.good == 0) {

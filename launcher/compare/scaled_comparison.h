@@ -1,6 +1,6 @@
-// The Comparison of a job that scales by itself: its autoscaler is played, and beside it is the
-// smallest fleet of fixed size that serves as many of the requests within the SLO. Pure, apart from
-// the time that it takes.
+// The Comparison of a job that scales by itself. Its autoscaler is played. Beside it stands the
+// smallest fleet of fixed size that serves as many requests within the SLO. Pure, apart from the
+// time that it takes.
 #pragma once
 
 #include <functional>

@@ -17,7 +17,7 @@ struct TuningAsked {
   SimulationAsked simulation;
   FleetSearchOptions search;
   uint32_t workers = 0;  // Exactly so many; 0: as few as are enough.
-  // Of the answer, what Tuning has figures of: the best fleet, or also what is beside it.
+  // Which figures the answer has: of the best fleet only, or also of those beside it.
   enum class Describes { kBest, kAll };
   Describes describes = Describes::kAll;
 };

@@ -1,7 +1,7 @@
 // MembershipLog: what routers know about the members of the job, and since which version. A router
-// gets the changes since the version that it confirmed last: one message at a time, so that what
-// changes before it confirms goes in the next one, and a slow router gets few large messages.
-// Everything, if it confirmed none for a while. Pure.
+// gets the changes since the version that it confirmed last. It gets one message at a time: what
+// changes before it confirms goes in the next one, so a slow router gets few large messages. If it
+// confirms none for a while, it gets everything. Pure.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class MembershipLog {
   void update(const Process& process);
   // The process is gone for good. Routers that have not confirmed it are still told.
   void forget(const Process& process);
-  // What changed since the last call is to be known: tells the routers that have confirmed all that
-  // they were told, or nothing for a while.
+  // Makes the changes since the last call a version. Sends it to each router with no message on its
+  // way, or whose message was not confirmed for a while.
   void publish(Turn& turn);
 
   // A router confirmed a version, or sent a heartbeat.

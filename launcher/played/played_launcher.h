@@ -52,7 +52,7 @@ class PlayedLauncher final : launcher::JobRunner::Observer {
   std::unique_ptr<net::ControlClient> join(SimProcess& process,
                                            net::ControlClient::Handler& handler,
                                            const net::ProcessSpec& spec) {
-    return control_.join(process, handler, spec.name, spec.control.client.public_key);
+    return control_.join(process, handler, spec);
   }
   // All workers that the job begins with serve.
   bool ready() const { return ready_; }

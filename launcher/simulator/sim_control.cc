@@ -121,9 +121,9 @@ std::unique_ptr<net::ControlServer> SimControl::serve(SimProcess& launcher,
 
 std::unique_ptr<net::ControlClient> SimControl::join(SimProcess& process,
                                                      net::ControlClient::Handler& handler,
-                                                     const std::string& name,
-                                                     const std::string& key) {
-  return std::make_unique<Client>(*this, process, handler, name, key);
+                                                     const net::ProcessSpec& spec) {
+  return std::make_unique<Client>(*this, process, handler, spec.name,
+                                  spec.control.client.public_key);
 }
 
 }  // namespace pdjob::simulation

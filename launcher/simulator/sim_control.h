@@ -12,6 +12,7 @@
 #include "launcher/simulator/sim_network.h"
 #include "launcher/simulator/sim_process.h"
 #include "net/control/control_channel.h"
+#include "net/control/process_spec.h"
 
 namespace pdjob::simulation {
 
@@ -30,10 +31,10 @@ class SimControl {
   std::unique_ptr<net::ControlServer> serve(SimProcess& launcher,
                                             net::ControlServer::Handler& handler,
                                             uint64_t number = 0);
-  // `key` is the client's. Nobody hears one that the server does not allow.
+  // As SimScene::join. Nobody hears a client with a key that the server does not allow.
   std::unique_ptr<net::ControlClient> join(SimProcess& process,
                                            net::ControlClient::Handler& handler,
-                                           const std::string& name, const std::string& key);
+                                           const net::ProcessSpec& spec);
 
  private:
   class Server;

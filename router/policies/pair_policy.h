@@ -48,7 +48,7 @@ class PairPolicy {
   virtual void note_sent(const PromptFacts& /*prompt*/, WorkerId /*worker*/) {}
   // The worker has finished with the prompt, or failed. Called once per note_sent().
   virtual void note_ended(const PromptFacts& /*prompt*/, WorkerId /*worker*/) {}
-  // False: of a large fleet, any some of the candidates are enough.
+  // False: a random part of a large fleet is enough to choose from.
   virtual bool needs_all() const { return true; }
   // True if the policy reads PromptFacts::blocks.
   virtual bool wants_blocks() const { return false; }

@@ -143,7 +143,7 @@ class WorkerTable {
     // Only those with the same WorkerEntry::fingerprint; null: any.
     const std::string* fingerprint = nullptr;
     bool paired = false;  // Not the lonely ones.
-    // Of a large fleet, some are enough, from a random place on. Null: all.
+    // Draws which part of a large fleet is looked at. Null: all of it is.
     Random* some = nullptr;
   };
   // Those that accept requests, by id. Returns the healthy ones and due trials or, if there are

@@ -108,8 +108,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
                .join =
                    [this](SimProcess& process, net::ControlClient::Handler& handler,
                           const net::ProcessSpec& spec) {
-                     return control_.join(process, handler, spec.name,
-                                          spec.control.client.public_key);
+                     return control_.join(process, handler, spec);
                    }},
         watcher_{.invariants = invariants_,
                  .trace = [this](const std::string& who,
