@@ -38,6 +38,15 @@ struct TransferId {
 };
 std::ostream& operator<<(std::ostream& out, const TransferId& id);
 
+// What the KV rows of a block of tokens are: a digest of the model's fingerprint, the weights'
+// version, the tenant, and all tokens from the beginning (worker/core/block_names.h).
+struct BlockName {
+  uint64_t high = 0;
+  uint64_t low = 0;
+
+  friend auto operator<=>(const BlockName&, const BlockName&) = default;
+};
+
 }  // namespace pdjob
 
 template <class Tag, class Rep>
@@ -50,4 +59,8 @@ template <>
 struct std::hash<pdjob::TransferId> {
   // The bits are already random.
   size_t operator()(const pdjob::TransferId& id) const noexcept { return id.low; }
+};
+template <>
+struct std::hash<pdjob::BlockName> {
+  size_t operator()(const pdjob::BlockName& name) const noexcept { return name.low; }
 };

@@ -145,6 +145,7 @@ inline constexpr size_t kTransferTailBytesMax =
     4 * kMiB;  // Bytes sent with COMMIT (the last logits).
 inline constexpr size_t kLinkMessageBytesMax =
     64 * kKiB;  // Control messages of a link; rows and tails have their own limits.
+inline constexpr size_t kBlocksTold = 1024;  // In one message about blocks.
 inline constexpr size_t kLinksMax = 1024;
 inline constexpr size_t kLinkStreamsMax = 8;  // Links between one pair of workers, per transport.
 inline constexpr size_t kWindowsMax = 4096;   // (layer, K or V) windows of one region.

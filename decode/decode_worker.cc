@@ -66,7 +66,7 @@ void DecodeWorker::admit(Effects& effects) {
                                            .rows = next.prompt_tokens});
       fetches_[next.request] = {.request = next, .held = std::move(*held)};
     } else {
-      batcher_.start_prompt(next, *held);
+      batcher_.start_prompt(next, *held, effects);
     }
   }
 }
@@ -165,6 +165,20 @@ void DecodeWorker::on(const worker::FetchReleased& event, Instant /*now*/, Effec
   PDJOB_CHECK(found != retired_.end(), event.request);
   batcher_.give_back(found->second, {}, effects);
   retired_.erase(found);
+  admit(effects);
+}
+
+void DecodeWorker::on(const worker::LoadEnded& event, Instant /*now*/, Effects& effects) {
+  const auto request = batcher_.load_ended(event, effects);
+  if (request && !event.region_safe) {
+    fail(*request, worker::store_failed(), effects);
+  }
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void DecodeWorker::on(const worker::LoadReleased& event, Instant /*now*/, Effects& effects) {
+  batcher_.load_released(event.sequence, effects);
   admit(effects);
 }
 

@@ -54,6 +54,8 @@ class DecodeWorker final : public worker::WorkerCore {
   void on(const worker::RowsFetched& event, Instant now, Effects& effects);
   void on(const worker::FetchFailed& event, Instant now, Effects& effects);
   void on(const worker::FetchReleased& event, Instant now, Effects& effects);
+  void on(const worker::LoadEnded& event, Instant now, Effects& effects);
+  void on(const worker::LoadReleased& event, Instant now, Effects& effects);
   void on(const TimePassed& event, Instant now, Effects& effects);
   void on(const worker::DrainAsked& event, Instant now, Effects& effects);
   // Events that only prefill workers get.

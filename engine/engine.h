@@ -178,8 +178,9 @@ class Engine {
 
   // Tokens (= rows) that the sequence holds.
   virtual uint32_t length(SequenceId sequence) const = 0;
-  // Allocates rows 0 .. rows-1 of an empty sequence. A transfer must write them before the sequence
-  // is stepped.
+  // Allocates rows up to rows-1. Those that the sequence has keep what they hold; a transfer must
+  // write the others before the sequence is stepped. Requires: rows > length(sequence). If it
+  // fails, the sequence is empty.
   virtual Status reserve(SequenceId sequence, uint32_t rows) = 0;
   // Copies `from` into `to`, which must be empty.
   virtual Status fork(SequenceId from, SequenceId to) = 0;

@@ -356,7 +356,7 @@ void FakeEngine::compute_hidden(SequenceId sequence, std::vector<float>& out) co
 }
 
 Status FakeEngine::reserve(SequenceId sequence, uint32_t rows) {
-  PDJOB_CHECK(length(sequence) == 0 && rows > 0, sequence, length(sequence), rows);
+  PDJOB_CHECK(rows > length(sequence), sequence, length(sequence), rows);
   if (rows > config_.tokens_per_sequence) {
     return Error{ErrorCode::kOverloaded, "the sequence has no rows left"};
   }

@@ -479,10 +479,11 @@ std::span<const float> LlamaEngine::hidden_at(SequenceId sequence, uint32_t inde
 }
 
 Status LlamaEngine::reserve(SequenceId sequence, uint32_t rows) {
-  PDJOB_CHECK(length(sequence) == 0 && rows > 0, sequence, length(sequence), rows);
+  PDJOB_CHECK(rows > length(sequence), sequence, length(sequence), rows);
   if (rows > config_.tokens_per_sequence) {
     return Error{ErrorCode::kOverloaded, "the sequence has no rows left"};
   }
+  // It drops the rows that are there, and places them anew where they were.
   const auto bases = place_rows(context_.get(), layout_, sequence, rows);
   if (!bases.has_value()) {
     clear(sequence);

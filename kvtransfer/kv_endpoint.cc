@@ -179,10 +179,13 @@ class EndpointThread final : public KvEndpoint {
 
   const EndpointAddress& address() const override { return address_; }
 
-  void offer(TransferId id, Region source, Instant deadline) override {
+  void offer(TransferId id, Region source, Instant deadline, OfferTerms terms) override {
     loop_.post([=, this, source = std::move(source)]() mutable {
-      endpoint_->sender().offer(id, std::move(source), deadline);
+      endpoint_->sender().offer(id, std::move(source), deadline, terms);
     });
+  }
+  void refuse(TransferId id, Error reason) override {
+    loop_.post([=, this] { endpoint_->sender().refuse(id, reason); });
   }
   void rows_ready(TransferId id, uint32_t ready) override {
     loop_.post([=, this] { endpoint_->sender().rows_ready(id, ready); });
@@ -206,6 +209,11 @@ class EndpointThread final : public KvEndpoint {
   }
   void cancel(TransferId id) override {
     loop_.post([=, this] { endpoint_->receiver().cancel(id); });
+  }
+  void tell(EndpointAddress peer, BlockNews news) override {
+    loop_.post([=, this, news = std::move(news)]() mutable {
+      endpoint_->receiver().tell(peer, std::move(news));
+    });
   }
 
   void report_pairs(std::function<void(std::vector<PairStats>)> done) override {

@@ -60,8 +60,6 @@ class KvEndpoint : public KvTransfers {
   virtual ~KvEndpoint() =
       default;  // Fails live transfers without events, closes links, joins the thread.
 
-  virtual const EndpointAddress& address() const = 0;
-
   virtual EndpointStats stats() const = 0;
   // How long the kv thread has been at its current turn; zero while it waits for work. Turns are
   // short: a thread that spends minutes in one hangs.

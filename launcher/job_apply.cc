@@ -175,8 +175,9 @@ Result<JobApply::Wish> JobApply::wish_of(const JobConfig& config) const {
                                           "decode.spares"},
           [&](std::string_view key) { return path.ends_with(key); });
     }
-    return of == "router" ? !external && !is_one_of(kept_keys, path)
-                          : of != "batch" && may_change_worker(path, config_.router.kind);
+    return of == "router"
+               ? !external && !is_one_of(kept_keys, path)
+               : of != "batch" && of != "store" && may_change_worker(path, config_.router.kind);
   };
   std::string kept;
   std::string text;

@@ -68,7 +68,7 @@ void JobRollout::carry_on() {
 FleetSeen JobRollout::fleet() const {
   FleetSeen seen{.ready = runner_.job().state() == JobState::kReady};
   for (const Process& process : runner_.job().processes()) {
-    if (process.is_batch()) {
+    if (process.is_batch() || process.is_store()) {
       continue;
     }
     if (process.is_router()) {

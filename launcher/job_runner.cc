@@ -59,6 +59,7 @@ JobRunner::JobRunner(net::Loop& loop, Cluster& cluster, JobRunnerOptions options
             .groups = options_.groups,
             .foreign_router = options_.foreign_router,
             .weights = options_.weights,
+            .store = options_.store,
             .launcher = options_.launcher,
             .record = options_.record}),
       prober_(loop,
@@ -271,11 +272,11 @@ void JobRunner::carry_out(const Spawn& effect) {
   spawn_other_parts(effect, nodes, std::move(order));
 }
 
-// As the plan shows them, where the routers start first. Peers remember the ports of a dead engine,
-// so its successor has others.
+// As the plan shows them, where routers and stores start first. Peers remember the ports of a dead
+// engine, so its successor has others.
 uint64_t JobRunner::ports_from(Incarnation incarnation) const {
   const auto others = static_cast<uint64_t>(std::ranges::count_if(
-      options_.processes, [](const ProcessPlan& each) { return each.demand.role.empty(); }));
+      options_.processes, [](const ProcessPlan& each) { return !net::is_worker(each.role); }));
   return (incarnation.value - std::min(incarnation.value, others + 1)) * ports_each_;
 }
 

@@ -42,9 +42,10 @@ struct JobRunnerOptions {
   uint64_t launcher = 0;  // Of this run's launchers, which one this is.
   // What an earlier launcher of the run left; the doors then have their ports.
   std::optional<JobRecord> record;
-  net::WeightSource weights;  // Of a job of mode rollout, at its start.
-  std::string control_key;    // Opens the control routes of its routers; empty: there are none.
-  bool https = false;         // The routers' doors.
+  net::WeightSource weights;         // Of a job of mode rollout, at its start.
+  std::optional<ProcessPlan> store;  // As JobSetting has it.
+  std::string control_key;  // Opens the control routes of its routers; empty: there are none.
+  bool https = false;       // The routers' doors.
   JobSpecs specs;
 };
 

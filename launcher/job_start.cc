@@ -21,14 +21,17 @@ JobTiming timing_of(const JobConfig& job) {
           .restart = config.restart};
 }
 
-std::vector<ProcessPlan> processes_of(const LaunchPlan& plan, const JobSpecs& specs) {
+std::vector<ProcessPlan> processes_of(const JobConfig& config, const LaunchPlan& plan,
+                                      const JobSpecs& specs) {
   std::vector<ProcessPlan> processes;
   for (const PlanRow& row : plan.rows) {
     const PlanGroup* const group = group_of(plan, row);
     processes.push_back({.name = row.name,
                          .role = row.role,
                          .model = row.model,
-                         .demand = group == nullptr ? Demand{} : group->group.demand,
+                         .demand = row.role == net::Role::kStore ? store_demand(config.kv_store)
+                                   : group == nullptr            ? Demand{}
+                                                                 : group->group.demand,
                          .place = row.place(),
                          .spec = specs.digest(row.role, row.model)});
   }
@@ -56,7 +59,8 @@ std::vector<JobGroup> groups_of(const JobConfig& config, const LaunchPlan& plan)
                       .spec = specs.digest(each.role, each.model),
                       .wanted = each.group.workers - each.spares,
                       .most = bounded ? 1 : scaling_of(config, each.role, each.model).workers_max,
-                      .spares = each.spares});
+                      .spares = each.spares,
+                      .uses_store = config.model_called(each.model)->uses_store(each.role)});
   }
   return groups;
 }
@@ -66,7 +70,7 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
                                 const std::string& control_key) {
   const JobSpecs specs = specs_of(config);
   JobRunnerOptions options{.job = config.name,
-                           .processes = processes_of(plan, specs),
+                           .processes = processes_of(config, plan, specs),
                            .groups = groups_of(config, plan),
                            .timing = timing_of(config),
                            .nonce = ledger.nonce,
@@ -76,9 +80,15 @@ JobRunnerOptions runner_options(const JobConfig& config, const LaunchPlan& plan,
                            .launcher = ledger.launcher,
                            .record = {},
                            .weights = {},
+                           .store = {},
                            .control_key = control_key,
                            .https = config.router.tls.on(),
                            .specs = specs};
+  if (config.kv_store.on()) {
+    options.store = ProcessPlan{.role = net::Role::kStore,
+                                .demand = store_demand(config.kv_store),
+                                .spec = specs.digest(net::Role::kStore, "")};
+  }
   if (adopts) {
     options.record = ledger.job;
   }

@@ -291,7 +291,7 @@ class LauncherProcess final : JobRunner::Observer {
     std::vector<ScrapedProcess> processes;
     for (const Process& process : job().processes()) {
       if (process.serving() && process.entry.port != 0) {
-        const bool open = !process.is_worker();
+        const bool open = process.is_router() || process.is_batch();
         processes.push_back({.name = process.name,
                              .role = to_string(process.role),
                              .address = runner_.address_of(process.name),
@@ -306,11 +306,11 @@ class LauncherProcess final : JobRunner::Observer {
            (rollout_ ? rollout_metrics(rollout_->core()) : "");
   }
 
-  // The workers' keys; only the owner of the job can read them.
+  // The keys of workers and stores; only the owner of the job can read them.
   Status publish_keys() {
     std::map<std::string, std::string> keys;
     for (const Process& process : job().processes()) {
-      if (process.is_worker()) {
+      if (process.is_worker() || process.is_store()) {
         keys.emplace(process.name, runner_.worker_key(process.name));
       }
     }

@@ -32,6 +32,9 @@ constexpr std::array kOfRouters = {
     Fact{header::kLeg,
          "The name by which this router aborts the request: `POST /abort_request` with `NAME` ends "
          "all its prompts, `NAME/2` ends the third one. A client's own header never passes."},
+    Fact{header::kKvStore,
+         "The KV address of the store on the worker's machine, where the job has stores "
+         "(`kv_store`). A client's own header never passes."},
     Fact{header::kContinue,
          "Asks for token ids in the stream, so that another worker could "
          "continue it. Its value is the reply's `created`."},

@@ -67,7 +67,7 @@ void PrefillWorker::admit(Effects& effects) {
     const worker::RequestArrived next = queue_.take(*request);
     const auto held = batcher_.take(next, effects);
     PDJOB_CHECK(held.has_value(), next.request);
-    batcher_.start_prompt(next, *held);
+    batcher_.start_prompt(next, *held, effects);
     if (next.kv == KvMode::kOffer) {
       const SequenceId sequence = held->sequences.front();
       batcher_.keep_first(next.request);
@@ -162,6 +162,26 @@ void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects
   }
   admit(effects);
   report_if_drained(effects);
+}
+
+void PrefillWorker::on(const worker::LoadEnded& event, Instant /*now*/, Effects& effects) {
+  if (const auto request = batcher_.load_ended(event, effects)) {
+    const auto offer = offers_.find(*request);
+    const uint32_t offered = offer == offers_.end() ? 0 : offer->second.rows;
+    if (!event.region_safe || event.rows < offered) {
+      fail(*request, worker::store_failed(), effects);
+    } else if (offer != offers_.end() && offered < event.rows) {
+      offer->second.rows = event.rows;
+      effects.push_back(worker::OfferRows{.request = *request, .ready = event.rows});
+    }
+  }
+  admit(effects);
+  report_if_drained(effects);
+}
+
+void PrefillWorker::on(const worker::LoadReleased& event, Instant /*now*/, Effects& effects) {
+  batcher_.load_released(event.sequence, effects);
+  admit(effects);
 }
 
 void PrefillWorker::on(const TimePassed& /*event*/, Instant now, Effects& effects) {

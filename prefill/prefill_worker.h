@@ -55,6 +55,8 @@ class PrefillWorker final : public worker::WorkerCore {
   void on(const worker::StepFailed& event, Instant now, Effects& effects);
   void on(const worker::OfferAwaited& event, Instant now, Effects& effects);
   void on(const worker::OfferEnded& event, Instant now, Effects& effects);
+  void on(const worker::LoadEnded& event, Instant now, Effects& effects);
+  void on(const worker::LoadReleased& event, Instant now, Effects& effects);
   void on(const TimePassed& event, Instant now, Effects& effects);
   void on(const worker::DrainAsked& event, Instant now, Effects& effects);
   // Events that only decode workers get.

@@ -134,7 +134,11 @@ void RouterMember::take(const net::Membership& membership) {
   log::info("membership version " + std::to_string(membership.version) + ": " +
             std::to_string(list_.workers().size()) + " workers");
   api_.members().publish({.routers = list_.routers(), .workers = list_.serving()});
-  told_.push_back({{list_.workers(), membership.left, membership.asleep}, membership.version});
+  told_.push_back({{.workers = list_.workers(),
+                    .left = membership.left,
+                    .asleep = membership.asleep,
+                    .stores = list_.stores()},
+                   membership.version});
   const bool waits =
       told_.size() > 1 || std::ranges::any_of(membership.left, [](const net::Departure& departure) {
         return departure.cause == net::LossCause::kCrash;

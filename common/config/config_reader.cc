@@ -201,6 +201,21 @@ void ConfigReader::State::take_in_range(const ConfigEntry& entry, T parsed, Fiel
   value = parsed;
 }
 
+// "8GiB" as "8589934592". Any other text stays as it is.
+std::string in_bytes(const std::string& written) {
+  static constexpr std::array<std::pair<std::string_view, int>, 4> kUnits{
+      {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
+  for (const auto& [unit, shift] : kUnits) {
+    if (written.ends_with(unit)) {
+      const std::string number = written.substr(0, written.size() - unit.size());
+      const auto parsed = parse_number<uint64_t>(number);
+      const bool fits = parsed && *parsed <= UINT64_MAX >> shift;
+      return fits && is_whole_number(number) ? std::to_string(*parsed << shift) : written;
+    }
+  }
+  return written;
+}
+
 template <class T>
 void ConfigReader::State::whole_number(std::string_view key, T& value, const FieldText& text,
                                        FieldRange<T> range) {
@@ -213,10 +228,13 @@ void ConfigReader::State::whole_number(std::string_view key, T& value, const Fie
   if (entry == nullptr) {
     return;
   }
-  const std::string& written = entry->value.text;
+  const bool bytes = std::string_view(text.unit) == "bytes";
+  const std::string written = bytes ? in_bytes(entry->value.text) : entry->value.text;
   const auto parsed = parse_number<uint64_t>(written);
   if (!is_whole_number(written)) {
-    complain(*entry, "expected a whole number, got " + quote(written));
+    complain(*entry, std::string("expected ") +
+                         (bytes ? "bytes, such as 8GiB or 8589934592" : "a whole number") +
+                         ", got " + quote(written));
   } else if (!parsed || *parsed > std::numeric_limits<T>::max()) {
     const std::string bounds = format(range.min) + ".." + format(range.max);
     complain(*entry, "must be " + bounds + ", got " + printable(written, 40));

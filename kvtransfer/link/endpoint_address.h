@@ -16,6 +16,7 @@ struct EndpointAddress {
   std::string unix_path;
   std::string host_id;   // Boot id and network namespace: equal means same machine.
   std::string gpu_path;  // Like unix_path, for cuda_ipc.
+  friend bool operator==(const EndpointAddress&, const EndpointAddress&) = default;
 };
 
 }  // namespace pdjob::kvtransfer

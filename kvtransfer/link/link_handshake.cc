@@ -124,7 +124,8 @@ LinkHandshake::Outcome LinkHandshake::on_prove(const Prove& prove,
                                                 hello_.engine_id + "' of this job"},
                   replies);
   }
-  if (const Status same = compare(self_.fingerprint, prove.fingerprint); !same) {
+  const bool store = self_.fingerprint.empty() || prove.fingerprint.empty();
+  if (const Status same = store ? ok() : compare(self_.fingerprint, prove.fingerprint); !same) {
     differs_ = true;
     return refuse(same.error(), replies);
   }

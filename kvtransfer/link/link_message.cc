@@ -160,6 +160,26 @@ void fields(Wire& wire, Message& landed) {
   fields(wire, landed.id);
   wire.value(landed.bytes);
 }
+template <class Wire, Is<BlockNews> Message>
+void fields(Wire& wire, Message& news) {
+  wire.word(news.kind, BlockNews::Kind::kWanted, BlockNews::Kind::kHeld);
+  text(wire, news.holder.engine_id);
+  text(wire, news.holder.host);
+  wire.value(news.holder.port);
+  text(wire, news.holder.unix_path);
+  text(wire, news.holder.host_id);
+  text(wire, news.holder.gpu_path);
+  wire.value(news.rows);
+  wire.list(news.row_bytes, limits::kWindowsMax,
+            [](Wire& each, auto& bytes) { each.value(bytes); });
+  wire.value(news.before.high);
+  wire.value(news.before.low);
+  wire.list(news.blocks, limits::kBlocksTold, [](Wire& each, auto& block) {
+    each.value(block.name.high);
+    each.value(block.name.low);
+    fields(each, block.transfer);
+  });
+}
 template <class Wire, class Message>
   requires Is<Message, Welcome> || Is<Message, Renew> || Is<Message, Renewed>
 void fields(Wire& /*wire*/, Message& /*message*/) {}
@@ -188,9 +208,9 @@ Result<LinkMessage> decode_alternative(size_t index, std::span<const std::byte> 
 
 const char* name_of(const LinkMessage& message) {
   static constexpr const char* kNames[] = {
-      "HELLO",      "CHALLENGE",   "PROVE",     "WELCOME",    "REFUSE",    "GRANT", "COMMITTED",
-      "CANCEL",     "RENEW",       "ROWS",      "COMMIT",     "CANCELLED", "ABORT", "RENEWED",
-      "NCCL_OFFER", "NCCL_POSTED", "NCCL_SLAB", "NCCL_LEAVE", "WAIT",      "LANDED"};
+      "HELLO",      "CHALLENGE",   "PROVE",     "WELCOME",    "REFUSE",    "GRANT",  "COMMITTED",
+      "CANCEL",     "RENEW",       "ROWS",      "COMMIT",     "CANCELLED", "ABORT",  "RENEWED",
+      "NCCL_OFFER", "NCCL_POSTED", "NCCL_SLAB", "NCCL_LEAVE", "WAIT",      "LANDED", "BLOCKS"};
   static_assert(std::size(kNames) == std::variant_size_v<LinkMessage>);
   return kNames[message.index()];
 }
@@ -221,8 +241,9 @@ MessageRole role_of(const LinkMessage& message) {
                                            kReceiverTransport,
                                            /* NCCL_SLAB, NCCL_LEAVE */ kSenderTransport,
                                            kAnyTransport,
-                                           /* WAIT, LANDED */ kReceiver,
-                                           kSenderTransport};
+                                           /* WAIT, LANDED, BLOCKS */ kReceiver,
+                                           kSenderTransport,
+                                           kReceiver};
   static_assert(std::size(kRoles) == std::variant_size_v<LinkMessage>);
   return kRoles[message.index()];
 }

@@ -14,15 +14,17 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "kvtransfer/config/kvtransfer_config.h"
+#include "kvtransfer/link/endpoint_address.h"
 #include "kvtransfer/link/link_keys.h"
 
 namespace pdjob::kvtransfer {
 
 // Named fields that must be equal on both ends of a link ("model_digest", "kv_type", ...). A
-// mismatch refuses the link and names the field.
+// mismatch refuses the link and names the field. None at all: a store, whose rows have names that
+// cover them.
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
-inline constexpr uint16_t kLinkVersion = 8;
+inline constexpr uint16_t kLinkVersion = 9;
 
 // --- opening a link; I: the initiator (fetches), A: the acceptor (offers)
 //
@@ -163,10 +165,31 @@ struct Landed {
   friend bool operator==(const Landed&, const Landed&) = default;
 };
 
+// --- receiver to sender, since version 9
+//
+// A block of KV rows by its name, and the transfer that moves its rows.
+struct NamedBlock {
+  BlockName name;
+  TransferId transfer;
+  friend bool operator==(const NamedBlock&, const NamedBlock&) = default;
+};
+// BLOCKS. kWanted: "I fetch these from you." The peer answers each transfer by an offer, or refuses
+// it. kHeld: "Fetch of these what you lack, from `holder`." The blocks of one beginning, in order.
+struct BlockNews {
+  enum class Kind : uint8_t { kWanted = 1, kHeld = 2 };
+  Kind kind = Kind::kWanted;
+  EndpointAddress holder;           // Of kHeld: its engine id is the sender's own.
+  uint32_t rows = 0;                // Of each block.
+  std::vector<uint32_t> row_bytes;  // By window.
+  BlockName before;                 // The block in front of the first one; zero: it begins.
+  std::vector<NamedBlock> blocks;   // At most limits::kBlocksTold.
+  friend bool operator==(const BlockNews&, const BlockNews&) = default;
+};
+
 // The order is the wire's type number, from 1.
 using LinkMessage = std::variant<Hello, Challenge, Prove, Welcome, Refuse, Grant, Committed, Cancel,
                                  Renew, Rows, Commit, Cancelled, Abort, Renewed, NcclOffer,
-                                 NcclPosted, NcclSlab, NcclLeave, Wait, Landed>;
+                                 NcclPosted, NcclSlab, NcclLeave, Wait, Landed, BlockNews>;
 const char* name_of(const LinkMessage& message);
 
 // Who may send a message once the link is open, and who takes it.

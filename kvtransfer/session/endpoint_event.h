@@ -10,7 +10,7 @@
 #include "common/id.h"
 #include "common/result.h"
 #include "common/time.h"
-#include "kvtransfer/link/endpoint_address.h"
+#include "kvtransfer/link/link_message.h"
 
 namespace pdjob::kvtransfer {
 
@@ -40,6 +40,7 @@ struct FetchDone {
   // here. 0 if the peer is on another machine.
   Duration visible{};
   std::string transport;  // "shm", "tcp", "nccl", "cuda_ipc"
+  uint64_t digest = 0;    // xxh3-64 of the rows, in the order of RowCursor.
   std::vector<std::byte> tail;
 };
 struct FetchFailed {
@@ -53,7 +54,12 @@ struct FetchFailed {
 struct FetchReleased {
   TransferId id;
 };
-using EndpointEvent =
-    std::variant<OfferAwaited, OfferDone, OfferFailed, FetchDone, FetchFailed, FetchReleased>;
+// A peer speaks of blocks (KvTransfers::tell).
+struct BlocksTold {
+  std::string peer;  // Engine id of the peer; the link has proved it.
+  BlockNews news;
+};
+using EndpointEvent = std::variant<OfferAwaited, OfferDone, OfferFailed, FetchDone, FetchFailed,
+                                   FetchReleased, BlocksTold>;
 
 }  // namespace pdjob::kvtransfer

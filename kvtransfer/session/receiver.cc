@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include <fcntl.h>
 
@@ -104,6 +105,19 @@ void Receiver::cancel(TransferId id) {
          ReceiveSession::CancelRequested{{ErrorCode::kCancelled, "the fetch was cancelled"}});
   } else {
     waits_.cancel(id);
+  }
+}
+
+void Receiver::tell(const EndpointAddress& peer, BlockNews news) {
+  const Result<LinkId> link = link_for_wait(peer);
+  if (!link) {
+    return;
+  }
+  Peer& known = peers_.at(*link);
+  if (known.link->ready()) {
+    known.link->send(std::move(news));
+  } else if (known.news.size() < kNewsOfLinkMax) {
+    known.news.push_back(std::move(news));
   }
 }
 
@@ -245,6 +259,9 @@ Status Receiver::on_opened(Link& link) {
   renew_later(link.id());
   context_.pairs.link_opened(
       link.id(), link.encrypted() ? PairTable::Privacy::kEncrypted : PairTable::Privacy::kPlain);
+  for (BlockNews& news : std::exchange(peers_.at(link.id()).news, {})) {
+    link.send(std::move(news));
+  }
   step_all_of(link.id(), ReceiveSession::LinkReady{link.id()});
   waits_.on_link_ready(link);
   return ok();
@@ -463,6 +480,7 @@ void Receiver::apply(Fetch& fetch, const ReceiveSession::ReportDone& effect) {
                           .duration = now - fetch.granted_at,
                           .visible = fetch.same_machine ? now - fetch.ready_at : Duration(0),
                           .transport = link_of(fetch).transport().capabilities().name,
+                          .digest = effect.digest,
                           .tail = std::move(fetch.tail)});
 }
 

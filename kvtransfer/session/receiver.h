@@ -18,6 +18,9 @@
 
 namespace pdjob::kvtransfer {
 
+// The maximum number of messages about blocks that wait for a link to open.
+inline constexpr size_t kNewsOfLinkMax = 64;
+
 class Receiver final : private LinkHandler, private WaitLinks {
  public:
   explicit Receiver(EndpointContext& context);
@@ -27,6 +30,7 @@ class Receiver final : private LinkHandler, private WaitLinks {
   void fetch(TransferId id, const EndpointAddress& peer, Region target, uint32_t rows,
              Instant deadline);
   void cancel(TransferId id);
+  void tell(const EndpointAddress& peer, BlockNews news);
 
   // Adds the live transfers and waits of this link to `pair`.
   void count_alive(LinkId link, PairStats& pair) const;
@@ -38,6 +42,7 @@ class Receiver final : private LinkHandler, private WaitLinks {
     net::TimerId timer;  // While opening: the deadline. Afterwards: the next RENEW.
     std::optional<Link::Unfinished> payload;  // The payload that was unfinished at the last RENEW,
     uint32_t payload_waits = 0;               // and at this many before it.
+    std::vector<BlockNews> news;              // Until it is open.
   };
   using PeerKey = std::tuple<std::string, TransportKind, uint8_t>;  // The last part is the stream.
 

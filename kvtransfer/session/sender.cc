@@ -1,6 +1,8 @@
 #include "kvtransfer/session/sender.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "common/limits.h"
 #include "common/log.h"
@@ -64,10 +66,11 @@ SendSession::Options session_options(const Region& source, Instant deadline,
 }  // namespace
 
 struct Sender::Offer final : LinkWork {
-  Offer(Sender& sender, TransferId transfer, Region region, Instant deadline)
+  Offer(Sender& sender, TransferId transfer, Region region, Instant deadline, OfferTerms its_terms)
       : owner(sender),
         id(transfer),
         source(std::move(region)),
+        terms(std::move(its_terms)),
         session(session_options(source, deadline, sender.context_)),
         timer(sender.context_.timers) {}
 
@@ -97,6 +100,7 @@ struct Sender::Offer final : LinkWork {
   Sender& owner;
   const TransferId id;
   const Region source;
+  const OfferTerms terms;
   SendSession session;
   DeadlineTimer timer;
   std::unique_ptr<RowSender> rows;  // Set from the grant on.
@@ -105,6 +109,7 @@ struct Sender::Offer final : LinkWork {
   std::vector<std::byte> tail;
   Instant ready_at{};
   Instant granted_at{};
+  std::optional<Error> broken;  // Of its terms: it must fail.
 };
 
 Sender::Sender(EndpointContext& context) : context_(context) {}
@@ -151,7 +156,7 @@ void Sender::end_oldest_unopened() {
 
 // --- what the worker wants
 
-void Sender::offer(TransferId id, Region source, Instant deadline) {
+void Sender::offer(TransferId id, Region source, Instant deadline, OfferTerms terms) {
   if (offers_.contains(id)) {
     log::error("kv: transfer " + id.to_string() + " is offered twice; the second offer is ignored");
     return;
@@ -163,7 +168,8 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
         id, sound ? Error{ErrorCode::kOverloaded, "too many KV transfers"} : sound.error()});
     return;
   }
-  Offer& made = *(offers_[id] = std::make_unique<Offer>(*this, id, std::move(source), deadline));
+  Offer& made = *(offers_[id] = std::make_unique<Offer>(*this, id, std::move(source), deadline,
+                                                        std::move(terms)));
   ++context_.counters.offers_alive;
   if (ended_.erase(id) > 0) {
     std::erase(ended_order_, id);
@@ -178,6 +184,14 @@ void Sender::offer(TransferId id, Region source, Instant deadline) {
     context_.emit(OfferAwaited{.id = id, .awaited = false});
     WaitingGrant& first = waiting.mapped();
     grant(made, first.link, first.grant, std::move(first.rows));
+  }
+}
+
+void Sender::refuse(TransferId id, const Error& reason) {
+  remember(id, reason);
+  if (const auto waiting = waiting_.extract(id)) {
+    find(waiting.mapped().link)->send(Abort{id, reason});
+    context_.emit(OfferAwaited{.id = id, .awaited = false});
   }
 }
 
@@ -270,7 +284,17 @@ void Sender::on_message(Link& link, LinkMessage message, Fd shared,
     on_renew(link);
   } else if (const auto* wait = std::get_if<Wait>(&message)) {
     on_wait(link, *wait);
+  } else if (auto* news = std::get_if<BlockNews>(&message)) {
+    on_blocks(link, std::move(*news));
   }
+}
+
+void Sender::on_blocks(Link& link, BlockNews news) {
+  const std::string& peer = link.hello().engine_id;
+  if (news.kind == BlockNews::Kind::kHeld && news.holder.engine_id != peer) {
+    return link.fail({ErrorCode::kCorrupt, "a peer spoke of blocks that another one holds"});
+  }
+  context_.emit(BlocksTold{.peer = peer, .news = std::move(news)});
 }
 
 void Sender::on_renew(Link& link) {
@@ -344,7 +368,11 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
   }
   offer.rows = std::move(rows);
   offer.granted_at = context_.timers.exact_now();
-  const uint64_t range_bytes = find(link)->transport().capabilities().range_bytes;
+  uint64_t range_bytes = find(link)->transport().capabilities().range_bytes;
+  if (offer.terms.changed != nullptr || offer.terms.digest) {
+    // A digest depends on the ranges: that of a block must be the same by every transport.
+    range_bytes = std::min<uint64_t>(range_bytes, 512 * limits::kKiB);
+  }
   step(offer, SendSession::Granted{link, granted.rows,
                                    rows_within(range_bytes, bytes_per_row(offer.source.windows))});
 }
@@ -412,6 +440,9 @@ void Sender::step(Offer& offer, const SendSession::Event& event) {
   for (const SendSession::Effect& effect : effects) {
     std::visit([&](const auto& what) { apply(offer, what); }, effect);
   }
+  if (auto broken = std::exchange(offer.broken, std::nullopt)) {
+    return step(offer, SendSession::Withdrawn{*std::move(broken)});
+  }
   if (offer.session.ended()) {
     retire(offer);
   } else {
@@ -426,6 +457,14 @@ void Sender::apply(Offer& offer, const SendSession::Push& effect) {
 }
 
 void Sender::apply(Offer& offer, const SendSession::SendCommit& effect) {
+  if (offer.terms.changed != nullptr && offer.terms.changed->load()) {
+    offer.broken = {ErrorCode::kUnavailable, "the KV rows were needed for another prompt"};
+    return;
+  }
+  if (offer.terms.digest && *offer.terms.digest != offer.rows->digest()) {
+    offer.broken = {ErrorCode::kCorrupt, "the KV rows are damaged"};
+    return;
+  }
   const Commit commit{
       .id = offer.id,
       .rows = effect.rows,

@@ -13,6 +13,7 @@
 
 #include "kvtransfer/link/link.h"
 #include "kvtransfer/session/endpoint_context.h"
+#include "kvtransfer/session/offer_terms.h"
 #include "kvtransfer/session/transfer_session.h"
 
 namespace pdjob::kvtransfer {
@@ -31,7 +32,8 @@ class Sender final : private LinkHandler {
   // Begins the handshake of an accepted connection. It must complete within connect_timeout.
   void accept(std::unique_ptr<LinkSocket> socket, TransportKind transport);
 
-  void offer(TransferId id, Region source, Instant deadline);
+  void offer(TransferId id, Region source, Instant deadline, OfferTerms terms = {});
+  void refuse(TransferId id, const Error& reason);
   void rows_ready(TransferId id, uint32_t ready);
   // `ready_at`: when the last row became ready; it travels in COMMIT.
   void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail, Instant ready_at);
@@ -77,6 +79,7 @@ class Sender final : private LinkHandler {
   void on_cancel(Link& link, const Cancel& cancel);
   void on_wait(Link& link, const Wait& wait);
   void on_renew(Link& link);
+  void on_blocks(Link& link, BlockNews news);
   void end_wait(Offer* offer, const Link& link, const Error& why);
   void grant(Offer& offer, LinkId link, const Grant& grant, std::unique_ptr<RowSender> rows);
 

@@ -330,7 +330,8 @@ void ReceiveSession::verify(Instant now, Effects& effects) {
   }
   state_ = State::kDone;
   effects.push_back(SendCommitted{});
-  effects.push_back(ReportDone{.rows = commit_.rows, .bytes = commit_.bytes});
+  effects.push_back(
+      ReportDone{.rows = commit_.rows, .bytes = commit_.bytes, .digest = commit_.digest});
 }
 
 void ReceiveSession::stop(Error reason, FailureCause cause, Instant now, Effects& effects) {

@@ -262,6 +262,7 @@ class ReceiveSession {
   struct ReportDone {
     uint32_t rows = 0;
     uint64_t bytes = 0;
+    uint64_t digest = 0;
   };
   struct ReportFailed {  // In kReleasing, WritesEnded must follow.
     Error reason;

@@ -13,6 +13,7 @@ ProcessArguments::ProcessArguments(CLI::App& app, const Places& places, int& exi
   add_router(app);
   add_agent(app);
   add_batch_server(app);
+  add_store(app);
   add_grammar_helper(app);
   add_engine_guard(app);
 }
@@ -154,6 +155,12 @@ void ProcessArguments::add_batch_server(CLI::App& app) {
   CLI::App* command = app.add_subcommand("batch-server", "")->group("");
   command->add_option("--spec-fd", spec_fd_)->required();
   command->callback([this] { exit_code_ = run_batch_by_spec(spec_fd_); });
+}
+
+void ProcessArguments::add_store(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("store", "")->group("");
+  command->add_option("--spec-fd", spec_fd_)->required();
+  command->callback([this] { exit_code_ = run_store_by_spec(spec_fd_); });
 }
 
 void ProcessArguments::add_grammar_helper(CLI::App& app) {

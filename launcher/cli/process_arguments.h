@@ -28,6 +28,7 @@ class ProcessArguments {
   void add_agent(CLI::App& app);
   // Launchers start this one.
   void add_batch_server(CLI::App& app);
+  void add_store(CLI::App& app);
   // Workers start these two.
   void add_grammar_helper(CLI::App& app);
   void add_engine_guard(CLI::App& app);

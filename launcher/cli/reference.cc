@@ -14,6 +14,7 @@
 #include "launcher/metrics/job_scrape.h"
 #include "launcher/report/status.h"
 #include "router/relay/router_metrics.h"
+#include "store/store_metrics.h"
 #include "worker/api/kv_report.h"
 #include "worker/api/worker_metrics.h"
 
@@ -108,6 +109,7 @@ std::string metric_reference() {
       "format.\n";
   append_table(text, "Router", of_routers());
   append_table(text, "Worker", of_workers());
+  append_table(text, "Store", store::StoreMetrics().text({}));
   append_table(text, "Batch API", of_batches());
   append_table(text, "Launcher", of_launchers());
   return text;

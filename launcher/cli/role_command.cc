@@ -24,6 +24,7 @@
 #include "net/http/own_names.h"
 #include "prefill/prefill_worker.h"
 #include "router/router_process.h"
+#include "store/store_member.h"
 #include "worker/foreign/engine_process.h"
 #include "worker/worker_process.h"
 
@@ -167,6 +168,20 @@ Result<int> batch_by_spec(int spec_fd) {
                                   .drain_timeout = work.drain_timeout});
 }
 
+Result<int> store_by_spec(int spec_fd) {
+  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  name_process(spec.name);
+  PDJOB_TRY(StoreSpec work, read_store_spec(spec.name, spec.work));
+  if (work.kvtransfer.listen_host.empty()) {
+    work.kvtransfer.listen_host = spec.host;
+  }
+  log::start(spec.name, log::Level::kInfo);
+  return store::run_store_member({.spec = std::move(spec),
+                                  .config = work.kv_store,
+                                  .kv = work.kvtransfer,
+                                  .drain_timeout = work.drain_timeout});
+}
+
 // Workers with the same key file belong to one job: the key opens the worker's port, and makes its
 // identity on KV links.
 Status take_key(const WorkerFlags& flags, net::ProcessSpec& spec) {
@@ -260,6 +275,7 @@ int run_worker_by_spec(int spec_fd, const Places& places) {
 }
 int run_router_by_spec(int spec_fd) { return code_of(router_by_spec(spec_fd)); }
 int run_batch_by_spec(int spec_fd) { return code_of(batch_by_spec(spec_fd)); }
+int run_store_by_spec(int spec_fd) { return code_of(store_by_spec(spec_fd)); }
 int run_worker_by_flags(const WorkerFlags& flags, const Places& places) {
   return code_of(worker_by_flags(flags, places));
 }

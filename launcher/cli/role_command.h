@@ -1,5 +1,5 @@
-// `pdjob worker`, `pdjob router` and `pdjob batch-server`: one process of a job. The launcher
-// starts it with a spec, a person with flags.
+// `pdjob worker`, `pdjob router`, `pdjob batch-server` and `pdjob store`: one process of a job. The
+// launcher starts it with a spec, a person with flags.
 #pragma once
 
 #include <string>
@@ -34,6 +34,7 @@ struct RouterFlags {
 int run_worker_by_spec(int spec_fd, const Places& places);
 int run_router_by_spec(int spec_fd);
 int run_batch_by_spec(int spec_fd);
+int run_store_by_spec(int spec_fd);
 int run_worker_by_flags(const WorkerFlags& flags, const Places& places);
 int run_router_by_flags(const RouterFlags& flags, const Places& places);
 

@@ -76,16 +76,14 @@ const char* command_of(net::Role role) {
       return "router";
     case net::Role::kBatch:
       return "batch-server";
+    case net::Role::kStore:
+      return "store";
     case net::Role::kPrefill:
     case net::Role::kDecode:
     case net::Role::kBoth:
       break;
   }
   return "worker";
-}
-
-bool is_worker(net::Role role) {
-  return role == net::Role::kPrefill || role == net::Role::kDecode || role == net::Role::kBoth;
 }
 
 }  // namespace
@@ -180,7 +178,7 @@ Result<int64_t> LocalCluster::start(const SpawnOrder& order) {
   }
   spec.port = net::local_port(spec.listen_fd);
   std::vector<int> inherited = {spec.listen_fd};
-  if (is_worker(spec.role) && threads_.valid()) {
+  if (net::is_worker(spec.role) && threads_.valid()) {
     spec.threads_fd = threads_.get();
     inherited.push_back(spec.threads_fd);
   }

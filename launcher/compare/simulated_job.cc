@@ -88,6 +88,7 @@ Result<simulation::LaunchedJob> launched_job(const JobConfig& config,
   JobConfig& job = made.config;
   job.mode = Mode::kServe;
   job.batch_api = {};
+  job.kv_store = {};  // The model of steps knows no KV that comes from elsewhere.
   job.router = router;
   job.router.listen = simulation::kRouterDoor;
   for (ModelConfig& model : job.models) {

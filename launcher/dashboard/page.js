@@ -182,8 +182,8 @@ function showColumn(name, title, processes, compact) {
     setClass(card.state, tone(process));
     setText(card.state, stateText(process) + roleNow(process));
     setText(card.load, number(load.requests_running) + ' run, ' + number(load.requests_queued) + ' wait');
-    card.load.hidden = compact || !serves(process);
-    card.meter.hidden = !isWorker(process) || !serves(process) || number(load.kv_rows_max) === 0;
+    card.load.hidden = compact || !serves(process) || process.role === 'store';
+    card.meter.hidden = !serves(process) || number(load.kv_rows_max) === 0;
     const part = kvPart(load);
     if (card.meter.value !== part) card.meter.value = part;
     card.meter.setAttribute('aria-label', 'KV memory used');

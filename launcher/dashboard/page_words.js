@@ -43,7 +43,7 @@ function duration(seconds) {
   if (s < 86400) return Math.floor(s / 3600) + ' h ' + Math.floor((s % 3600) / 60) + ' min';
   return Math.floor(s / 86400) + ' d';
 }
-const isWorker = (process) => process.role !== 'router' && process.role !== 'batch';
+const isWorker = (process) => ['prefill', 'decode', 'both'].includes(process.role);
 const serves = (process) => process.state === 'ready' && !process.suspected;
 function tone(process) {
   if (serves(process)) return 'state-ready';

@@ -36,6 +36,7 @@ struct JobGroup {
   uint32_t wanted = 0;       // Workers that serve.
   uint32_t most = 0;         // Workers, also while they are replaced; 0: no bound.
   uint32_t spares = 0;       // Workers more, for those that are lost.
+  bool uses_store = false;   // Each of its nodes gets a store, if the job has stores.
   // Processes. A group that sleeps keeps no spare either.
   uint32_t size() const { return wanted == 0 ? 0 : wanted + spares; }
   friend bool operator==(const JobGroup&, const JobGroup&) = default;

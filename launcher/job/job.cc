@@ -52,6 +52,7 @@ Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string non
       places_(setting.record || !setting.nodes.empty()),
       groups_(setting.groups),
       weights_(setting.record ? setting.record->weights : setting.weights),
+      store_(setting.store),
       placement_(setting.record ? setting.record->nodes : setting.nodes),
       supervision_(timing, std::move(nonce), numbers_before(setting)),
       membership_(timing.membership_retry, (setting.launcher << 32U) + 1),
@@ -105,7 +106,7 @@ std::string Job::waiting_for() const {
   std::string text;
   const Demand* told = nullptr;  // One of a group is enough.
   for (const Process& process : processes_) {
-    if (process.state != ProcessState::kReady) {
+    if (process.state != ProcessState::kReady && !process.is_store()) {
       text += (text.empty() ? "" : ", ") + process.name + " is " + to_string(process.state) +
               (process.starvation.starved() ? " and starved of CPU" : "");
       if (started_ && process.state == ProcessState::kWaiting &&
@@ -134,7 +135,9 @@ Process& Job::add(ProcessPlan plan) {
   } else if (places_) {
     process.place = {};
   }
-  not_ready_.insert(&process);
+  if (!process.is_store()) {
+    not_ready_.insert(&process);
+  }
   return process;
 }
 
@@ -175,7 +178,8 @@ void Job::settle(Process& process) {
   membership_.update(process);
   probing_.update(process);
   wakeups_.set(process, supervision_.due(process));
-  is_ready(process) ? void(not_ready_.erase(&process)) : void(not_ready_.insert(&process));
+  const bool needless = is_ready(process) || process.is_store();
+  needless ? void(not_ready_.erase(&process)) : void(not_ready_.insert(&process));
 }
 
 // Each worker leaves and comes back as another engine: KV of the old weights has no peer then.
@@ -258,9 +262,9 @@ void Job::on(const Started&, Turn& turn) {
   }
 }
 
-// While it adopts, only a node that has joined is one.
+// While it adopts, only a node that has joined is one. A store is of one node.
 bool Job::find_place(Process& process, Instant now) {
-  if (places_ && process.place.node.empty() && !adopting()) {
+  if (places_ && process.place.node.empty() && !adopting() && !process.is_store()) {
     const TrustLevels levels = trust_.levels(now);
     process.place =
         placement_.take(process.demand, {.levels = &levels}).value_or(ChosenPlace{}).place;
@@ -352,7 +356,8 @@ void Job::ended(Process& process, Turn& turn) {
     follow_group(process);
     process.restart_policy = RestartPolicy(timing_.restart);
     start(process, turn);
-  } else if (state_ == JobState::kStarting && process.hopeless() && !any_peer(process, has_hope)) {
+  } else if (state_ == JobState::kStarting && process.hopeless() && !process.is_store() &&
+             !any_peer(process, has_hope)) {
     fail(process.name + " died " + std::to_string(process.restart_policy.deaths_in_a_row()) +
              " times before it was ready, last: " + process.last_exit,
          process.name, turn);
@@ -379,7 +384,7 @@ void Job::on(const TimePassed&, Turn& turn) {
 void Job::start_time_is_over(Turn& turn) {
   const Process* stuck = nullptr;
   for (const Process& process : processes_) {
-    if (!is_ready(process) && !any_peer(process, is_ready)) {
+    if (!is_ready(process) && !process.is_store() && !any_peer(process, is_ready)) {
       stuck = stuck == nullptr ? &process : stuck;
       start_deadline_ = std::max(start_deadline_, supervision_.start_due(process, turn.now));
     }

@@ -62,7 +62,9 @@ struct JobSetting {
   std::vector<JobGroup> groups;
   bool foreign_router = false;  // It cannot be told which workers to use.
   net::WeightSource weights;    // Of all workers; without a version: those of the job file.
-  uint64_t launcher = 0;        // Of this run's launchers, which one this is.
+  // What each store is, without a name and a place. Nothing: the job has none.
+  std::optional<ProcessPlan> store = {};
+  uint64_t launcher = 0;  // Of this run's launchers, which one this is.
   // Of an earlier launcher of the run; in place of the plan and the nodes.
   std::optional<JobRecord> record;
 };
@@ -148,6 +150,8 @@ class Job {
   void give_back_place(Process& process);
   // Processes that came or went may change for the others whether they share their cores.
   void note_shared_cores();
+  void add_stores(Turn& turn);
+  void end_store(Process& process, Turn& turn);
   void follow_group(Process& process);
   void follow_changed_group(Process& process);
   bool may_wait(const Process& process) const;
@@ -192,6 +196,7 @@ class Job {
   const bool places_;  // The nodes are known.
   std::vector<JobGroup> groups_;
   net::WeightSource weights_;
+  const std::optional<ProcessPlan> store_;
   JobState state_ = JobState::kStarting;
   bool started_ = false;
   std::list<Process> processes_;
@@ -205,6 +210,7 @@ class Job {
   Wakeups wakeups_;
   Instant converge_due_ = kNever;  // A worker with another spec than its group's is looked at.
   uint64_t places_noted_ = 0;      // Placement::changes() at the last note_shared_cores().
+  uint64_t stores_noted_ = 0;      // The same at the last add_stores().
   bool room_made_ = false;         // Since waiting processes were last looked at.
   bool spares_due_ = false;        // A process or a group has changed.
   std::vector<Process*> leaving_;  // They serve until all routers know of it.

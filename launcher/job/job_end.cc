@@ -1,5 +1,6 @@
-// How a Job stops (job.h): routers first, so that workers finish accepted requests; then workers.
-// The Batch API stops with the routers: its rows in flight run again when it is there again.
+// How a Job stops (job.h): routers first, so that workers finish accepted requests; then workers,
+// and then the stores that they use. The Batch API stops with the routers: its rows in flight run
+// again when it is there again.
 #include <algorithm>
 
 #include "common/check.h"
@@ -53,11 +54,17 @@ void Job::on(const StopAsked& event, Turn& turn) {
 }
 
 void Job::drain_next(Turn& turn) {
-  const bool routers_alive =
-      std::ranges::any_of(processes_, [](const Process& p) { return p.is_router() && p.alive(); });
+  bool routers_alive = false;
+  bool workers_alive = false;
+  for (const Process& process : processes_) {
+    routers_alive = routers_alive || (process.is_router() && process.alive());
+    workers_alive = workers_alive || (process.is_worker() && process.alive());
+  }
   for (Process& process : processes_) {
-    const bool first = !process.is_worker();
-    if (process.awaits_drain() && (first || !routers_alive)) {
+    const bool its_turn = process.is_store()    ? !routers_alive && !workers_alive
+                          : process.is_worker() ? !routers_alive
+                                                : true;
+    if (process.awaits_drain() && its_turn) {
       supervision_.drain(process, drain_deadline_, turn);
     }
   }

@@ -48,6 +48,7 @@ void Job::converge(Turn& turn) {
       moves = take(step, turn) || moves;
     }
   }
+  add_stores(turn);
   if (state_ == JobState::kReady && !up_to_date(groups_, *this)) {
     converge_due_ = turn.now + kConvergeAgain;
   }

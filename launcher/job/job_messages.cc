@@ -97,7 +97,7 @@ void Job::beat(Process& process, const net::HeartbeatSent& message, Turn& turn) 
   }
   if (process.is_router()) {
     membership_.beat(process, turn);
-  } else if (process.serving()) {
+  } else if (process.serving() && process.is_worker()) {
     membership_.report_load(process, turn);
   }
 }

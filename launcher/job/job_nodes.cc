@@ -44,7 +44,11 @@ void Job::on(const NodeLost& event, Turn& turn) {
     }
     const Place place = process.place;
     give_back_place(process);
-    if (!process.alive()) {
+    const bool alive = process.alive();
+    if (process.is_store()) {
+      end_store(process, turn);
+    }
+    if (!alive) {
       continue;
     }
     for (const PlacePart& part : place.parts()) {

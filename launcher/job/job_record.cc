@@ -93,7 +93,7 @@ void fields(Codec& codec, Of<Demand, Codec> demand) {
 template <class Codec>
 void fields(Codec& codec, Of<ProcessRecord, Codec> process) {
   text(codec, process.name);
-  codec.word(process.role, net::Role::kPrefill, net::Role::kBatch);
+  codec.word(process.role, net::Role::kPrefill, net::Role::kStore);
   text(codec, process.model);
   fields(codec, process.demand);
   text(codec, process.place.node);
@@ -105,7 +105,7 @@ void fields(Codec& codec, Of<ProcessRecord, Codec> process) {
   text(codec, process.spec);
   codec.word(process.state, ProcessState::kWaiting, ProcessState::kBackoff);
   codec.word(process.fate, Fate::kRestart, Fate::kChangeRole);
-  codec.word(process.next_role, net::Role::kPrefill, net::Role::kBatch);
+  codec.word(process.next_role, net::Role::kPrefill, net::Role::kStore);
   codec.value(process.keeps_model);
   codec.value(process.spare);
   codec.value(process.weights_order);

@@ -36,7 +36,7 @@ void MembershipLog::update(const Process& process) {
     found->second = rows_.insert(rows_.begin(), Listed{.name = process.name});  // Never changed.
   }
   Listed& row = *found->second;
-  row.router = process.is_router();
+  row.role = process.role;
   forgotten_.erase({row.changed_in, row.name});
   note_stays(row, process.is_worker() && process.fate != Fate::kEnd);
   const Known known = known_of(process);
@@ -117,7 +117,10 @@ net::Membership MembershipLog::since(uint64_t version) const {
   net::Membership list{.version = version_, .since = version, .asleep = staying_ == 0};
   for (auto row = rows_.rbegin(); row != rows_.rend() && row->changed_in > version; ++row) {
     if (row->known.member) {
-      (row->router ? list.routers : list.workers).push_back(row->entry);
+      (row->role == net::Role::kRouter  ? list.routers
+       : row->role == net::Role::kStore ? list.stores
+                                        : list.workers)
+          .push_back(row->entry);
     }
     if (row->departure && list.left.size() < limits::kWorkersMax &&
         (version > 0 || row->departure->cause >= net::LossCause::kCrash)) {

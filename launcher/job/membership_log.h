@@ -58,7 +58,7 @@ class MembershipLog {
   };
   struct Listed {
     std::string name;
-    bool router = false;
+    net::Role role = net::Role::kBoth;
     bool stays = false;  // A worker that is to run.
     Known known;
     net::WorkerEntry entry;                   // If it is a member.

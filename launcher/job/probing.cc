@@ -30,7 +30,8 @@ Probing::Subject* Probing::find(Incarnation incarnation) {
 
 void Probing::update(const Process& process) {
   const auto before = by_name_.find(process.name);
-  if (!process.serving() || process.suspected || process.killed || process.is_batch()) {
+  if (!process.serving() || process.suspected || process.killed || process.is_batch() ||
+      process.is_store()) {
     remove(process);
     return;
   }

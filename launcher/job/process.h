@@ -28,8 +28,9 @@
 
 namespace pdjob::launcher {
 
-// Of a job: its workers, at most 64 routers (router.replicas), and the Batch API's process.
-inline constexpr size_t kProcessesMax = limits::kWorkersMax + 128;
+// Of a job: its workers, at most 64 routers (router.replicas), the Batch API's process, and a store
+// on each node with workers.
+inline constexpr size_t kProcessesMax = 2 * limits::kWorkersMax + 128;
 
 // One start of one process; never reused.
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
@@ -116,7 +117,9 @@ struct Process : ProcessRecord {
   bool is_router() const { return role == net::Role::kRouter; }
   // It serves routers, and is a client of them. Its registration is proof enough.
   bool is_batch() const { return role == net::Role::kBatch; }
-  bool is_worker() const { return !is_router() && !is_batch(); }
+  // It keeps KV for the workers of its node, and only saves them time: nothing waits for it.
+  bool is_store() const { return role == net::Role::kStore; }
+  bool is_worker() const { return net::is_worker(role); }
   // Its engine is of another make, by the protocol that it registered.
   bool is_foreign() const {
     return entry.protocol != net::Protocol::kAuto && entry.protocol != net::Protocol::kPdjob;

@@ -261,7 +261,7 @@ void Supervision::registered(Process& process, const net::Registered& message, T
   process.heartbeats.begin(turn.now);
   process.next_look = kNever;
   enter(process, ProcessState::kRegistered, turn);
-  if (process.is_batch()) {
+  if (process.is_batch() || process.is_store()) {
     proved(process, turn);
   }
 }

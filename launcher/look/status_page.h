@@ -26,7 +26,7 @@ struct ProcessLine {
   Duration in_state{};
   net::WorkerLoad load;
 
-  bool is_worker() const { return role != "router" && role != "batch"; }
+  bool is_worker() const { return role == "prefill" || role == "decode" || role == "both"; }
   bool serving() const { return state == "ready" || state == "registered"; }
 };
 

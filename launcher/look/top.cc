@@ -122,9 +122,10 @@ std::string Top::look(const StatusPage& status, Instant now) {
         {process.name, process.role, state_text(process), duration_text(process.in_state),
          of_worker(std::to_string(load.requests_running)),
          of_worker(std::to_string(load.requests_queued)),
-         shown && load.kv_rows_max > 0 ? percent_text(static_cast<double>(load.kv_rows_used) /
-                                                      static_cast<double>(load.kv_rows_max))
-                                       : kUnknown,
+         process.serving() && load.kv_rows_max > 0
+             ? percent_text(static_cast<double>(load.kv_rows_used) /
+                            static_cast<double>(load.kv_rows_max))
+             : kUnknown,
          counted ? percent_text(static_cast<double>(work.busy_us) / 1e6 / seconds(passed))
                  : kUnknown,
          of_worker(latency_of(work.ttft_us, work.ttft_count, load.ttft_us)),

@@ -129,4 +129,23 @@ NearDevices near_devices(const std::vector<Node>& nodes, const PlacePart& part,
   return near;
 }
 
+void append_near(JsonWriter& json, const NearDevices& near) {
+  if (!near.gpus.empty()) {
+    json.key("gpu_why").string(near.gpus);
+  }
+  if (!near.nics.empty()) {
+    json.key("nics").begin_array();
+    for (const std::string& nic : near.nics) {
+      json.string(nic);
+    }
+    json.end_array();
+  }
+  if (!near.cpus.empty()) {
+    json.key("cpus").string(near.cpus);
+  }
+  if (!near.memory_node.empty()) {
+    json.key("memory_node").string(near.memory_node);
+  }
+}
+
 }  // namespace pdjob::launcher

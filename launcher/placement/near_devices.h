@@ -1,10 +1,11 @@
 // NearDevices: what of a node is nearest to the GPUs of one worker. A plan shows it, and the
-// worker's process gets it. Value; the function is Pure.
+// worker's process gets it. Value; the functions are Pure.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "common/json/json_writer.h"
 #include "launcher/placement/demand.h"
 #include "launcher/placement/node.h"
 
@@ -28,5 +29,8 @@ struct NearDevices {
 // bound to its NICs cannot reach one without any.
 NearDevices near_devices(const std::vector<Node>& nodes, const PlacePart& part,
                          const Demand& demand);
+
+// Adds what is known as members of an object.
+void append_near(JsonWriter& json, const NearDevices& near);
 
 }  // namespace pdjob::launcher

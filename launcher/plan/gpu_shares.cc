@@ -24,11 +24,27 @@ bool nccl_shares_gpus() {
 }  // namespace
 
 uint32_t gpus_wanted(const JobConfig& config, const ModelConfig& model, net::Role role) {
-  const engine::EngineConfig& engine =
-      role == net::Role::kPrefill ? model.prefill_engine : model.decode_engine;
+  const engine::EngineConfig& engine = model.engine_of(role);
   const bool computes = engine.gpu || engine.gpu_layers > 0 ||
                         config.kvtransfer.transport == kvtransfer::TransportKind::kNccl;
   return std::max<uint32_t>(shape_of(engine).gpus_per_node(), computes ? 1 : 0);
+}
+
+uint32_t gpus_to_place(uint32_t wanted, const Demand& demand, const std::vector<Node>& nodes) {
+  const auto accepted = [&](const Node& node) { return refusals(node, demand).empty(); };
+  const bool there = std::ranges::any_of(
+      nodes, [&](const Node& node) { return accepted(node) && node.gpus.size() >= wanted; });
+  const bool tried = std::ranges::any_of(
+      nodes, [&](const Node& node) { return accepted(node) && node.overcommits; });
+  return !there && tried ? 0 : wanted;
+}
+
+Near near_of(const ModelConfig& model, const engine::EngineConfig& engine) {
+  if (!engine.near || engine::names_gpus(engine.foreign)) {
+    return Near::kNothing;
+  }
+  const bool all_on_gpus = model.prefill_engine.gpu && model.decode_engine.gpu;
+  return all_on_gpus || !model.disaggregated() ? Near::kAll : Near::kCores;
 }
 
 engine::EngineShape shape_of(const engine::EngineConfig& engine) {

@@ -24,6 +24,12 @@ engine::EngineShape shape_of(const engine::EngineConfig& engine);
 
 // GPUs that a worker of this role wants for itself, on each of its nodes.
 uint32_t gpus_wanted(const JobConfig& config, const ModelConfig& model, net::Role role);
+// How many of them its place needs. A job can be tried on a machine without GPUs: check_gpus()
+// warns.
+uint32_t gpus_to_place(uint32_t wanted, const Demand& demand, const std::vector<Node>& nodes);
+// What of such a worker should be near each other. KV that goes over NICs alone reaches no engine
+// on CPUs.
+Near near_of(const ModelConfig& model, const engine::EngineConfig& engine);
 
 // Warns if workers share a GPU or a node has none, where that is allowed. kUnavailable: workers
 // would share one, which NCCL refuses unless NCCL_MULTI_RANK_GPU_ENABLE=1 is in the environment.

@@ -42,6 +42,10 @@ void read_keys(ConfigReader& in, JobConfig& config, Overrides overrides) {
   read_models(in, overrides, config.models);
   in.section("kvtransfer", {.doc = "How KV moves from prefill to decode workers."},
              [&](ConfigReader& section) { kvtransfer::read(section, config.kvtransfer); });
+  in.section("kv_store",
+             {.doc = "Processes that keep the KV of prompts, one on each node with workers of "
+                     "pdjob's own engine."},
+             [&](ConfigReader& section) { store::read(section, config.kv_store); });
   in.section("gpu", {.doc = "The GPU of each worker that uses one."}, [&](ConfigReader& section) {
     GpuConfig gpu;
     read(section, gpu);
@@ -137,6 +141,29 @@ void check_workers(ConfigReader& in, const JobConfig& config) {
   if (config.kvtransfer.listen_port != 0 && workers > 1) {
     in.fail("kvtransfer",
             "listen_port must be 0 where there is more than one worker: they cannot share a port");
+  } else if (config.kvtransfer.listen_port != 0 && config.kv_store.on()) {
+    in.fail(
+        "kvtransfer",
+        "listen_port must be 0 where there is a kv_store: it cannot share a port with a worker");
+  }
+}
+
+void check_store(ConfigReader& in, const JobConfig& config) {
+  if (!config.kv_store.on()) {
+    return;
+  }
+  if (std::ranges::none_of(config.models, [](const ModelConfig& model) {
+        return model.uses_store(net::Role::kDecode) ||
+               (model.disaggregated() && model.uses_store(net::Role::kPrefill));
+      })) {
+    in.fail("kv_store",
+            "stores serve pdjob's own engine, and all engines of this job are of another make");
+  }
+  if (config.mode == Mode::kRollout) {
+    in.fail("kv_store", "keeps the KV of one set of weights: mode rollout does without it");
+  }
+  if (config.router.kind == router::RouterKind::kCommand) {
+    in.fail("kv_store", "is of pdjob's own router, and router.type is command");
   }
 }
 
@@ -351,6 +378,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   check_models(in, models, config.models);
   check_groups(in, config);
   check_workers(in, config);
+  check_store(in, config);
   check_router(in, config);
   check_engines_and_router(in, config.router, config.models);
   check_tls(in, places, config.router.tls, "router.tls");

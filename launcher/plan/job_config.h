@@ -20,6 +20,7 @@
 #include "net/control/message.h"
 #include "router/config/rollout_config.h"
 #include "router/config/router_config.h"
+#include "store/store_config.h"
 
 namespace pdjob::launcher {
 
@@ -34,6 +35,7 @@ struct JobConfig {
   Mode mode = Mode::kServe;
   std::vector<ModelConfig> models;  // At least one.
   kvtransfer::KvTransferConfig kvtransfer;
+  store::StoreConfig kv_store;
   router::RouterConfig router;
   batch::BatchApiConfig batch_api;
   LauncherConfig launcher;

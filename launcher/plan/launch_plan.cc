@@ -57,29 +57,10 @@ uint64_t own_memory(const engine::EngineConfig& engine, const GroupConfig& group
               : 0;
 }
 
-// A job can be tried on a machine without GPUs: check_gpus() warns.
-uint32_t gpus_to_place(uint32_t wanted, const Demand& demand, const std::vector<Node>& nodes) {
-  const auto accepted = [&](const Node& node) { return refusals(node, demand).empty(); };
-  const bool there = std::ranges::any_of(
-      nodes, [&](const Node& node) { return accepted(node) && node.gpus.size() >= wanted; });
-  const bool tried = std::ranges::any_of(
-      nodes, [&](const Node& node) { return accepted(node) && node.overcommits; });
-  return !there && tried ? 0 : wanted;
-}
-
-// KV that goes over NICs alone reaches no engine on CPUs.
-Near near_of(const ModelConfig& model, const engine::EngineConfig& engine) {
-  if (!engine.near || engine::names_gpus(engine.foreign)) {
-    return Near::kNothing;
-  }
-  const bool all_on_gpus = model.prefill_engine.gpu && model.decode_engine.gpu;
-  return all_on_gpus || !model.disaggregated() ? Near::kAll : Near::kCores;
-}
-
 PlanGroup make_group(const JobConfig& config, const ModelConfig& model, const ModelSize& size,
                      net::Role role, const std::vector<Node>& nodes) {
   const bool prefill = role == net::Role::kPrefill;
-  const engine::EngineConfig& engine = prefill ? model.prefill_engine : model.decode_engine;
+  const engine::EngineConfig& engine = model.engine_of(role);
   const GroupConfig& group = prefill ? model.prefill_group : model.decode_group;
   const uint32_t workers = prefill ? model.prefill_workers : model.decode_workers;
   const std::string& path = model.decode_engine.model_path;  // Of both roles.
@@ -206,13 +187,55 @@ void find_rooms(const Placement& placement, LaunchPlan& plan) {
   }
 }
 
-Status place_groups(const router::RouterConfig& router, const std::vector<Node>& nodes,
-                    LaunchPlan& plan) {
+// Takes the memory of a store on each node that has room for it, before the workers come. Returns
+// these nodes.
+std::vector<std::string> take_stores(const JobConfig& config, const std::vector<Node>& nodes,
+                                     Placement& placement) {
+  std::vector<std::string> names;
+  for (const Node& node : nodes) {
+    if (config.kv_store.on() && placement.take_on({node.name}, store_demand(config.kv_store))) {
+      names.push_back(node.name);
+    }
+  }
+  return names;
+}
+
+// The workers have their rows. Nodes without such workers give back what was taken.
+void add_stores(const JobConfig& config, const std::vector<Node>& nodes,
+                const std::vector<std::string>& taken, Placement& placement, LaunchPlan& plan) {
+  std::vector<PlanRow> stores;
+  for (const Node& node : nodes) {
+    const bool used = std::ranges::any_of(plan.rows, [&](const PlanRow& row) {
+      return net::is_worker(row.role) && row.runs_on(node.name) &&
+             config.model_called(row.model)->uses_store(row.role);
+    });
+    const bool is_taken = std::ranges::find(taken, node.name) != taken.end();
+    if (is_taken && used) {
+      stores.push_back({.name = "store-" + std::to_string(stores.size()),
+                        .role = net::Role::kStore,
+                        .node = node.name,
+                        .cluster = node.cluster,
+                        .why = "keeps KV for the workers of this node",
+                        .host = node.host});
+    } else if (is_taken) {
+      placement.release(Place{.node = node.name, .gpus = {}}, store_demand(config.kv_store));
+    } else if (used && config.kv_store.on()) {
+      plan.warnings.push_back("node " + node.name +
+                              " gets no store: its memory is less than kv_store.memory");
+    }
+  }
+  const auto first_worker =
+      std::ranges::find_if(plan.rows, [](const PlanRow& row) { return net::is_worker(row.role); });
+  plan.rows.insert(first_worker, stores.begin(), stores.end());
+}
+
+Status place_groups(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan) {
   std::vector<Group> groups;
   for (const PlanGroup& each : plan.groups) {
     groups.push_back(each.group);
   }
   Placement placement(nodes);
+  const std::vector<std::string> stores = take_stores(config, nodes, placement);
   const auto places = place_together(placement, groups);
   if (!places) {
     return Error{places.error().code, "the job does not fit: " + places.error().message};
@@ -220,7 +243,8 @@ Status place_groups(const router::RouterConfig& router, const std::vector<Node>&
   for (size_t g = 0; g < groups.size(); ++g) {
     add_rows(plan.groups[g], (*places)[g], nodes, plan);
   }
-  note_shared_cores(router, placement, plan);
+  add_stores(config, nodes, stores, placement, plan);
+  note_shared_cores(config.router, placement, plan);
   for (const NodeShare& share : placement.shares()) {
     const Node& node = share.node();
     for (const PlanGroup& group : plan.groups) {
@@ -293,6 +317,10 @@ const PlanGroup* group_of(const LaunchPlan& plan, const PlanRow& row) {
   return found == plan.groups.end() ? nullptr : &*found;
 }
 
+Demand store_demand(const store::StoreConfig& config) {
+  return {.memory_bytes = config.memory_bytes, .role = to_string(net::Role::kStore)};
+}
+
 std::string group_name(const ModelConfig& model, const char* role) {
   return (model.name.empty() ? "" : model.name + "-") + role;
 }
@@ -328,7 +356,7 @@ Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& n
                          .why = "runs beside the routers",
                          .host = "127.0.0.1"});
   }
-  PDJOB_TRY_STATUS(place_groups(config.router, nodes, plan));
+  PDJOB_TRY_STATUS(place_groups(config, nodes, plan));
   std::ranges::copy_if(nodes, std::back_inserter(plan.nodes), [&](const Node& node) {
     return std::ranges::any_of(plan.rows,
                                [&](const PlanRow& row) { return row.runs_on(node.name); });
@@ -402,26 +430,6 @@ std::string shared_cores_text(const std::vector<PlanRow>& rows) {
                        : "prompts are computed by " + names +
                              ": prefill and decode share the same cores there "
                              "(router.decode_prefills: auto)\n";
-}
-
-// Only what is known.
-void append_near(JsonWriter& json, const NearDevices& near) {
-  if (!near.gpus.empty()) {
-    json.key("gpu_why").string(near.gpus);
-  }
-  if (!near.nics.empty()) {
-    json.key("nics").begin_array();
-    for (const std::string& nic : near.nics) {
-      json.string(nic);
-    }
-    json.end_array();
-  }
-  if (!near.cpus.empty()) {
-    json.key("cpus").string(near.cpus);
-  }
-  if (!near.memory_node.empty()) {
-    json.key("memory_node").string(near.memory_node);
-  }
 }
 
 void append_parts(JsonWriter& json, const std::vector<PlanPart>& parts) {

@@ -30,7 +30,7 @@ struct PlanPart {
 struct PlanRow {
   std::string name;
   net::Role role = net::Role::kBoth;
-  std::string model;  // Served name; empty for a router.
+  std::string model;  // Of a worker: its served name.
   std::string node;   // Empty: there is no place for it yet.
   std::string cluster;
   std::string why;     // Why this node and no other, in few words.
@@ -77,8 +77,10 @@ struct LaunchPlan {
   std::string job;
   std::vector<ModelPlan> models;
   std::vector<PlanGroup> groups;
-  std::vector<Node> nodes;    // Those that run at least one of its processes.
-  std::vector<PlanRow> rows;  // Routers first, then the workers of one group after the other.
+  std::vector<Node> nodes;  // Those that run at least one of its processes.
+  // Routers first, then the Batch API and the stores, then the workers of one group after the
+  // other.
+  std::vector<PlanRow> rows;
   JobTerms terms;
   std::optional<batch::BatchConfig> batch;  // Of a job of mode batch.
   std::vector<std::string> warnings;
@@ -100,6 +102,9 @@ enum class NodesOfPlan { kAll, kOthersMayCome };
 Result<LaunchPlan> make_plan(const JobConfig& config, const std::vector<Node>& nodes,
                              const std::vector<ModelSize>& sizes,
                              NodesOfPlan which = NodesOfPlan::kAll);
+
+// What a store needs of its node.
+Demand store_demand(const store::StoreConfig& config);
 
 // "prefill", or "small-prefill" if the model has the name "small" in `models`.
 std::string group_name(const ModelConfig& model, const char* role);

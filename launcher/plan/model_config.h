@@ -13,6 +13,7 @@
 #include "decode/decode_config.h"
 #include "engine/engine_config.h"
 #include "launcher/plan/group_config.h"
+#include "net/control/message.h"
 #include "prefill/prefill_config.h"
 #include "router/config/router_config.h"
 
@@ -49,6 +50,13 @@ struct ModelConfig {
   GroupConfig decode_group;
 
   bool disaggregated() const { return prefill_workers > 0; }
+  const engine::EngineConfig& engine_of(net::Role role) const {
+    return role == net::Role::kPrefill ? prefill_engine : decode_engine;
+  }
+  // Workers of engines of other makes use no store.
+  bool uses_store(net::Role role) const {
+    return engine_of(role).kind != engine::EngineKind::kForeign;
+  }
 };
 
 // kRead reads the keys of overriding sections. kOnlyNamed only names these sections, because the

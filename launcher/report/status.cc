@@ -41,12 +41,15 @@ std::string load_text(const Process& process) {
     return "-";
   }
   const net::WorkerLoad& load = process.load;
-  std::string text = std::to_string(load.requests_running) + " running, " +
-                     std::to_string(load.requests_queued) + " queued";
-  if (load.kv_rows_max > 0) {
-    text += ", KV " + std::to_string(100 * load.kv_rows_used / load.kv_rows_max) + "%";
+  const std::string kv =
+      load.kv_rows_max == 0
+          ? ""
+          : "KV " + std::to_string(100 * load.kv_rows_used / load.kv_rows_max) + "%";
+  if (process.is_store()) {
+    return kv.empty() ? "-" : kv;
   }
-  return text;
+  return std::to_string(load.requests_running) + " running, " +
+         std::to_string(load.requests_queued) + " queued" + (kv.empty() ? "" : ", " + kv);
 }
 
 // Why a process is not there, as far as is known; empty: it is, or comes.

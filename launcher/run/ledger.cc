@@ -19,7 +19,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr uint32_t kMagic = 0x6c6a6470;  // "pdjl" as bytes on disk.
-constexpr uint16_t kVersion = 9;
+constexpr uint16_t kVersion = 10;
 constexpr size_t kHeadBytes = 6;
 constexpr size_t kTextBytesMax = 64 * limits::kKiB;
 constexpr size_t kConfigBytesMax = size_t{4} * 1024 * 1024;
@@ -87,7 +87,7 @@ struct Work {
 template <class Codec>
 void work_fields(Codec& codec, typename Codec::template Ref<std::vector<Work>> work) {
   codec.list(work, kGroupsMax, [](Codec& fields, auto& each) {
-    fields.word(each.role, net::Role::kPrefill, net::Role::kBatch);
+    fields.word(each.role, net::Role::kPrefill, net::Role::kStore);
     fields.text(each.model, kTextBytesMax);
     fields.text(each.text, net::kWorkBytesMax);
   });

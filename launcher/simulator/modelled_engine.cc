@@ -47,7 +47,7 @@ Status ModelledEngine::step(std::span<const engine::StepItem> items) {
 }
 
 Status ModelledEngine::reserve(SequenceId sequence, uint32_t rows) {
-  PDJOB_CHECK(length(sequence) == 0 && rows > 0 && rows <= config_.tokens_per_sequence, rows);
+  PDJOB_CHECK(rows > length(sequence) && rows <= config_.tokens_per_sequence, rows);
   lengths_[sequence.value] = rows;
   return ok();
 }

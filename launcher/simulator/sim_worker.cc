@@ -70,7 +70,8 @@ SimWorker::SimWorker(const SimScene& scene, SimWorkerOptions options,
                    }(),
                    {.kv_lease = options_.kv.lease,
                     .now = [this] { return engine_now(); },
-                    .sink = [this](worker::OutputBatch batch) { take_outputs(std::move(batch)); }}),
+                    .sink = [this](worker::OutputBatch batch) { take_outputs(std::move(batch)); },
+                    .transfer_seed = seed}),
       kv_address_(kv_address_of(options_)),
       endpoint_({.timers = *kv_thread_,
                  .network = *this,
@@ -234,8 +235,17 @@ void SimWorker::take_outputs(worker::OutputBatch batch) {
 
 // --- the KV thread
 
-void SimWorker::offer(TransferId id, kvtransfer::Region source, Instant deadline) {
-  to_kv([=, this] { endpoint_.sender().offer(id, source, deadline); });
+void SimWorker::offer(TransferId id, kvtransfer::Region source, Instant deadline,
+                      kvtransfer::OfferTerms terms) {
+  to_kv([=, this] { endpoint_.sender().offer(id, source, deadline, terms); });
+}
+
+void SimWorker::refuse(TransferId id, Error reason) {
+  to_kv([=, this] { endpoint_.sender().refuse(id, reason); });
+}
+
+void SimWorker::tell(kvtransfer::EndpointAddress peer, kvtransfer::BlockNews news) {
+  to_kv([=, this] { endpoint_.receiver().tell(peer, news); });
 }
 
 void SimWorker::rows_ready(TransferId id, uint32_t ready) {

@@ -94,7 +94,10 @@ class SimWorker : public SimMember,
   worker::Standstill standstill() const override;
 
   // The engine's calls: they reach the KV thread.
-  void offer(TransferId id, kvtransfer::Region source, Instant deadline) override;
+  const kvtransfer::EndpointAddress& address() const override { return kv_address_; }
+  void offer(TransferId id, kvtransfer::Region source, Instant deadline,
+             kvtransfer::OfferTerms terms) override;
+  void refuse(TransferId id, Error reason) override;
   void rows_ready(TransferId id, uint32_t ready) override;
   void commit(TransferId id, uint32_t rows, std::vector<std::byte> tail) override;
   void withdraw(TransferId id, Error reason) override;
@@ -102,6 +105,7 @@ class SimWorker : public SimMember,
   void fetch(TransferId id, kvtransfer::EndpointAddress peer, kvtransfer::Region target,
              uint32_t rows, Instant deadline) override;
   void cancel(TransferId id) override;
+  void tell(kvtransfer::EndpointAddress peer, kvtransfer::BlockNews news) override;
   void to_kv(std::function<void()> call) { kv_thread_->post_at(engine_now(), std::move(call)); }
   // The end of an offer.
   void end_of_offer(std::function<void()> call);

@@ -64,6 +64,14 @@ void read(ConfigReader& in, BatchSpec& spec) {
   in.field("drain_timeout", spec.drain_timeout, kDrainTimeout);
 }
 
+void read(ConfigReader& in, StoreSpec& spec) {
+  in.section("kv_store", {"What it keeps."},
+             [&](ConfigReader& section) { store::read(section, spec.kv_store); });
+  in.section("kvtransfer", {"How KV moves."},
+             [&](ConfigReader& section) { kvtransfer::read(section, spec.kvtransfer); });
+  in.field("drain_timeout", spec.drain_timeout, kDrainTimeout);
+}
+
 // Of a text that yaml_of() made.
 ConfigNode mapping_of(const std::string& yaml) {
   ConfigErrors errors("", yaml);
@@ -204,6 +212,13 @@ JobSpecs specs_of(const JobConfig& config) {
                      text_of(BatchSpec{.batch_api = config.batch_api,
                                        .row_timeout = config.router.request_timeout,
                                        .drain_timeout = drain_timeout(config, net::Role::kBatch)}));
+  if (config.kv_store.on()) {
+    specs.work.emplace(
+        SpecKey(net::Role::kStore, ""),
+        text_of(StoreSpec{.kv_store = config.kv_store,
+                          .kvtransfer = config.kvtransfer,
+                          .drain_timeout = drain_timeout(config, net::Role::kStore)}));
+  }
   return specs;
 }
 
@@ -215,6 +230,9 @@ Result<RouterSpec> read_router_spec(const std::string& name, const std::string& 
 }
 Result<BatchSpec> read_batch_spec(const std::string& name, const std::string& text) {
   return spec_of<BatchSpec>(name, text);
+}
+Result<StoreSpec> read_store_spec(const std::string& name, const std::string& text) {
+  return spec_of<StoreSpec>(name, text);
 }
 
 std::string with_live_keys(const std::string& from, const std::string& to) {
@@ -232,6 +250,10 @@ Result<ConfigNode> spec_values(net::Role role, const std::string& text) {
   }
   if (role == net::Role::kBatch) {
     PDJOB_TRY(BatchSpec spec, read_batch_spec("the Batch API", text));
+    return values_of(std::move(spec));
+  }
+  if (role == net::Role::kStore) {
+    PDJOB_TRY(StoreSpec spec, read_store_spec("a store", text));
     return values_of(std::move(spec));
   }
   PDJOB_TRY(WorkerSpec spec, read_worker_spec("a worker", text));
@@ -258,9 +280,9 @@ std::string JobSpecs::digest(net::Role role, const std::string& model) const {
 uint32_t engine_ports(const JobSpecs& specs) {
   uint32_t most = 0;
   for (const auto& [key, work] : specs.work) {
-    const bool worker = key.first != net::Role::kRouter && key.first != net::Role::kBatch;
-    const auto spec = worker ? read_worker_spec("a worker", work)
-                             : Result<WorkerSpec>(Error{ErrorCode::kInvalidArgument, ""});
+    const auto spec = net::is_worker(key.first)
+                          ? read_worker_spec("a worker", work)
+                          : Result<WorkerSpec>(Error{ErrorCode::kInvalidArgument, ""});
     if (spec && spec->engine.kind == engine::EngineKind::kForeign) {
       most = std::max(most, engine::ports_of_engine(spec->engine.foreign));
     }

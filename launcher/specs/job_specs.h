@@ -22,6 +22,7 @@
 #include "net/control/message.h"
 #include "prefill/prefill_config.h"
 #include "router/config/router_config.h"
+#include "store/store_config.h"
 
 namespace pdjob::launcher {
 
@@ -56,11 +57,17 @@ struct BatchSpec {
   Duration drain_timeout{};
 };
 
+struct StoreSpec {
+  store::StoreConfig kv_store;
+  kvtransfer::KvTransferConfig kvtransfer;
+  Duration drain_timeout{};
+};
+
 WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::Role role);
 // How a worker with this role batches, which is not kPrefill. The chunk may depend on its engine.
 decode::DecodeConfig decode_config(const WorkerSpec& work, net::Role role);
 
-// Routers and the Batch API's process have no model.
+// Routers, the Batch API's process and stores have no model.
 using SpecKey = std::pair<net::Role, std::string>;
 
 // A whole job file, as texts in which only the keys stand that differ from their defaults: what the
@@ -86,7 +93,7 @@ std::string specs_json(const JobSpecs& specs);
 
 // What differs for one kind of process, or for the launcher.
 struct SpecChange {
-  std::string of;  // "launcher", "router", "batch", "decode", or "decode of MODEL"
+  std::string of;  // "launcher", "router", "batch", "store", "decode", or "decode of MODEL"
   std::vector<ConfigDifference> keys;
 };
 std::vector<SpecChange> changes(const JobSpecs& from, const JobSpecs& to);
@@ -102,6 +109,7 @@ std::string with_live_keys(const std::string& from, const std::string& to);
 Result<WorkerSpec> read_worker_spec(const std::string& name, const std::string& text);
 Result<RouterSpec> read_router_spec(const std::string& name, const std::string& text);
 Result<BatchSpec> read_batch_spec(const std::string& name, const std::string& text);
+Result<StoreSpec> read_store_spec(const std::string& name, const std::string& text);
 
 // All keys of such a text with their values, those that have their defaults included.
 Result<ConfigNode> spec_values(net::Role role, const std::string& text);

@@ -38,9 +38,11 @@ bool MemberList::take(const Membership& told) {
   if (told.since == 0) {
     workers_.clear();
     routers_.clear();
+    stores_.clear();
   }
   change(workers_, told.workers, told.left);
   change(routers_, told.routers, told.left);
+  change(stores_, told.stores, told.left);
   return true;
 }
 

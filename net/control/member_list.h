@@ -19,6 +19,7 @@ class MemberList {
   // Ordered by role and name: the same for every reader, whatever messages it got.
   const std::vector<WorkerEntry>& workers() const { return workers_; }
   const std::vector<WorkerEntry>& routers() const { return routers_; }
+  const std::vector<WorkerEntry>& stores() const { return stores_; }
   // The workers that clients' requests may go to.
   std::vector<WorkerEntry> serving() const;
 
@@ -26,6 +27,7 @@ class MemberList {
   uint64_t version_ = 0;
   std::vector<WorkerEntry> workers_;
   std::vector<WorkerEntry> routers_;
+  std::vector<WorkerEntry> stores_;
 };
 
 }  // namespace pdjob::net

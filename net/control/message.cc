@@ -14,6 +14,8 @@ const char* to_string(Role role) {
       return "both";
     case Role::kBatch:
       return "batch";
+    case Role::kStore:
+      return "store";
     case Role::kRouter:
       return "router";
   }

@@ -17,8 +17,13 @@ enum class Role : uint8_t {
   kBoth = 3,
   kRouter = 4,
   kBatch = 5,  // The Batch API. It is no member that routers are told of.
+  kStore = 6,  // Keeps KV for the workers of its node. It takes no requests.
 };
 const char* to_string(Role role);  // "prefill", ...
+// True if it runs an engine.
+constexpr bool is_worker(Role role) {
+  return role == Role::kPrefill || role == Role::kDecode || role == Role::kBoth;
+}
 
 // The language of an engine for the hand-over of KV (router/core/kv_words.h).
 enum class Protocol : uint8_t {
@@ -42,8 +47,9 @@ inline constexpr size_t kAdaptersMax = 128;  // Of one worker. Its other ones ar
 inline constexpr size_t kAdapterNameBytesMax = 128;
 
 // A worker as a router needs to know it. `kv_address` is the JSON object for a decode leg's
-// kv_transfer_params (remote_host, remote_port, remote_engine_id, ...). The router does not read
-// it. Empty: the engine supports only the two-hop protocol.
+// kv_transfer_params (remote_host, remote_port, remote_engine_id, ...). The router reads nothing of
+// it but remote_host_id, and that only if the job has stores. Empty: the engine supports only the
+// two-hop protocol.
 struct WorkerEntry {
   std::string name;       // "prefill-0"; restarts keep it.
   std::string engine_id;  // New for each incarnation.
@@ -285,7 +291,8 @@ struct Membership {
   uint64_t since = 0;  // 0: the whole list. Otherwise the changes since this version.
   std::vector<WorkerEntry> workers;
   std::vector<WorkerEntry> routers;  // For clients that subscribe to them; includes the reader.
-  // Since the same version. A name that is also in `workers` has a new incarnation. In a whole
+  std::vector<WorkerEntry> stores;   // Processes that keep KV, by their kv_address.
+  // Since the same version. A name that is also in a list above has a new incarnation. In a whole
   // list: only crashes and hangs.
   std::vector<Departure> left;
   bool asleep = false;  // No worker is to run until a request waits in a router.

@@ -22,7 +22,7 @@ void fields(Codec& codec, typename Codec::template Ref<ProcessSpec> spec) {
   const auto text = [&codec](auto& field) { codec.text(field, kTextBytesMax); };
   text(spec.job);
   text(spec.name);
-  codec.word(spec.role, Role::kPrefill, Role::kBatch);
+  codec.word(spec.role, Role::kPrefill, Role::kStore);
   text(spec.engine_id);
   text(spec.model);
   text(spec.host);

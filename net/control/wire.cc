@@ -22,9 +22,9 @@ void text(Codec& codec, typename Codec::template Ref<std::string> text) {
   codec.text(text, limits::kControlStringBytesMax);
 }
 
-// A Membership of all workers fits, whatever engines they have.
+// A Membership of all workers fits, whatever engines they have, and one with as many stores.
 static_assert(limits::kControlMessageBytesMax >
-              limits::kWorkersMax * (6 * limits::kControlStringBytesMax +
+              limits::kWorkersMax * (12 * limits::kControlStringBytesMax +
                                      kEnginePathsMax * (kEnginePathBytesMax + 4) +
                                      kAdaptersMax * (kAdapterNameBytesMax + 4)));
 
@@ -34,7 +34,7 @@ template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   text(codec, worker.name);
   text(codec, worker.engine_id);
-  codec.word(worker.role, Role::kPrefill, Role::kBatch);
+  codec.word(worker.role, Role::kPrefill, Role::kStore);
   text(codec, worker.host);
   codec.value(worker.port);
   text(codec, worker.model);
@@ -146,6 +146,7 @@ void fields(Codec& codec, typename Codec::template Ref<Membership> message) {
   codec.value(message.since);
   list(codec, message.workers);
   list(codec, message.routers);
+  list(codec, message.stores);
   list(codec, message.left);
   codec.value(message.asleep);
 }

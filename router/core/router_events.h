@@ -95,6 +95,7 @@ struct WorkersChanged {
   std::vector<net::WorkerEntry> workers;  // All of them.
   std::vector<net::Departure> left;       // Why others left, if the launcher knows.
   bool asleep = false;                    // net::Membership::asleep.
+  std::vector<net::WorkerEntry> stores;   // All of them.
 };
 struct LoadChanged {
   std::string name;

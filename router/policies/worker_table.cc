@@ -72,7 +72,8 @@ uint64_t Worker::load() const {
   return std::max(tokens_in_flight, rows + reported.tokens_queued);
 }
 
-std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& entries) {
+std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& entries,
+                                           const KvStores& stores) {
   std::set<WorkerId> kept;
   std::set<std::string_view> names;
   for (const net::WorkerEntry& entry : entries) {
@@ -109,6 +110,9 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
       gone.push_back(row->first);
       row = workers_.erase(row);
     }
+  }
+  for (auto& [id, worker] : workers_) {
+    worker.store_line = worker.is_pdjob() ? stores.line_for(worker.entry) : "";
   }
   index();
   return gone;

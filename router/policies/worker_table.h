@@ -28,6 +28,7 @@
 #include "common/time.h"
 #include "net/control/kv_fingerprint.h"
 #include "net/control/message.h"
+#include "router/policies/kv_stores.h"
 #include "router/policies/worker_pace.h"
 
 namespace pdjob::router {
@@ -44,6 +45,7 @@ struct Worker {
   net::WorkerEntry entry;
   uint64_t name_hash = 0;  // Of entry.name.
   std::string key_line;    // The header line with the worker's key; empty: it wants none.
+  std::string store_line;  // KvStores::line_for().
   net::WorkerLoad reported;
   uint32_t requests_in_flight = 0;  // Of this router: unfinished legs.
   uint64_t tokens_in_flight = 0;    // Of the same legs, estimated.
@@ -125,7 +127,8 @@ class WorkerTable {
 
   // Replaces the whole list, as membership messages give it. Returns the ids that are gone. Ignores
   // entries that are not workers, repeat a name or exceed limits::kWorkersMax.
-  std::vector<WorkerId> replace(const std::vector<net::WorkerEntry>& entries);
+  std::vector<WorkerId> replace(const std::vector<net::WorkerEntry>& entries,
+                                const KvStores& stores = {});
   void set_load(std::string_view name, std::string_view engine_id, const net::WorkerLoad& load);
 
   const std::map<WorkerId, Worker>& all() const { return workers_; }

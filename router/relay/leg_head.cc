@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
 
 // HttpClient makes these anew, or they are for the router alone. Accept-Encoding is here because
 // the router reads prefill replies.
-constexpr std::array<std::string_view, 12> kNotForWorkers = {"host",
+constexpr std::array<std::string_view, 13> kNotForWorkers = {"host",
                                                              "content-length",
                                                              "transfer-encoding",
                                                              "expect",
@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, 12> kNotForWorkers = {"host",
                                                              header::kPinDecode,
                                                              header::kContinue,
                                                              header::kTenant,
+                                                             header::kKvStore,
                                                              header::kLeg,
                                                              header::kBatchTenant,
                                                              header::kDataParallelRank};

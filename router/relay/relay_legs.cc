@@ -84,9 +84,9 @@ std::string RelayApi::leg_lines(const StartLeg& effect, const Exchange& exchange
   const std::string& request_id = words.request_id.empty() ? exchange.request_id : words.request_id;
   std::string lines;
   lines.reserve(kLegLineBytes + request_id.size() + words.header_lines.size() +
-                worker.key_line.size());
+                worker.key_line.size() + worker.store_line.size());
   lines.append(openai::header::kRequestId).append(": ").append(request_id).append("\r\n");
-  lines.append(words.header_lines).append(worker.key_line);
+  lines.append(words.header_lines).append(worker.key_line).append(worker.store_line);
   if (effect.leg.stage == Stage::kDecode && exchange.abortable && worker.is_pdjob()) {
     const std::string name = aborts_.leg_name(effect.leg.request);
     lines.append(openai::header::kLeg).append(": ").append(name).append("\r\n");

@@ -108,6 +108,7 @@ class KvWorker final : private kvtransfer::LinkNetwork {
   void on(const kvtransfer::FetchDone& event);
   void on(const kvtransfer::FetchFailed& event);
   void on(const kvtransfer::FetchReleased& event);
+  void on(const kvtransfer::BlocksTold& /*event*/) {}
   void end_offer(TransferId id);
   void give_on(TransferId id);
 

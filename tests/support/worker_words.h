@@ -56,6 +56,10 @@ class Wording {
     return text("commit r", e.request, " s", e.sequence, " rows ", e.rows);
   }
   std::string operator()(const WithdrawOffer& e) const { return text("withdraw r", e.request); }
+  std::string operator()(const LoadRows& e) const {
+    return text("load r", e.request, " s", e.sequence, " from ", e.rows);
+  }
+  std::string operator()(const CancelLoad& e) const { return text("cancel-load s", e.sequence); }
   std::string operator()(const ForkSequence& e) const { return text("fork s", e.from, " s", e.to); }
   std::string operator()(const ClearSequence& e) const { return text("clear s", e.sequence); }
   std::string operator()(const TrimSequence& e) const {
@@ -103,6 +107,12 @@ class Wording {
     return text(e.awaited ? "awaited r" : "not-awaited r", e.request);
   }
   std::string operator()(const OfferEnded& e) const { return text("offer-ended r", e.request); }
+  std::string operator()(const LoadEnded& e) const {
+    return text("load-ended s", e.sequence, " rows ", e.rows, e.region_safe ? "" : " unsafe");
+  }
+  std::string operator()(const LoadReleased& e) const {
+    return text("load-released s", e.sequence);
+  }
   std::string operator()(const TimePassed&) const { return "time-passed"; }
   std::string operator()(const DrainAsked&) const { return "drain-asked"; }
 

@@ -21,9 +21,10 @@ FOLDERS = {
     "worker": "common net openai engine kvtransfer",
     "prefill": "common net openai engine kvtransfer worker",
     "decode": "common net openai engine kvtransfer worker",
+    "store": "common net openai engine kvtransfer worker",
     "router": "common net openai",
     "batch": "common net openai",
-    "launcher": "common gpu net openai engine kvtransfer worker prefill decode router batch",
+    "launcher": "common gpu net openai engine kvtransfer worker prefill decode store router batch",
 }
 
 # Room -> the rooms of its own folder that it may include; "." is the folder's own level. The same table is in ARCHITECTURE.md.
@@ -61,7 +62,8 @@ ROOMS = {
     "kvtransfer/shm": "rows link",
     "kvtransfer/tcp": "rows link",
     "kvtransfer": "config rows link cuda_ipc nccl session shm tcp",
-    "worker/core": "",
+    "worker/blocks": "",
+    "worker/core": "blocks",
     "worker/grammar": "",
     "worker/api": "core grammar",
     "worker/foreign": "",
@@ -150,7 +152,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job launcher/job/groups launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/scaling/job_change launcher/scaling/stragglers launcher/rollout/rollout launcher/placement/placement launcher/placement/node_trust launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
+CORES = "launcher/job/job launcher/job/groups launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/scaling/job_change launcher/scaling/stragglers launcher/rollout/rollout launcher/placement/placement launcher/placement/node_trust launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker store/block_store kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
 # Its step has a Turn, no members that hold only during one; its time comes by next_wakeup().

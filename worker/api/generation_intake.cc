@@ -8,6 +8,7 @@
 #include "openai/headers.h"
 #include "openai/tokenize_request.h"
 #include "worker/api/tool_replies.h"
+#include "worker/core/kv_params.h"
 
 namespace pdjob::worker {
 namespace {
@@ -22,6 +23,14 @@ bool is_short(size_t body_bytes) { return body_bytes <= limits::kPreparedAtOnceB
 std::optional<int64_t> created_by_router(std::string_view value) {
   const auto created = parse_number<int64_t>(value);
   return created.value_or(0) > 0 ? created : std::nullopt;
+}
+
+std::optional<kvtransfer::EndpointAddress> store_of(std::string_view address) {
+  if (address.empty()) {
+    return std::nullopt;
+  }
+  const auto read = parse_kv_address(std::string(address));
+  return read ? std::optional(peer_address(*read)) : std::nullopt;
 }
 
 }  // namespace
@@ -80,6 +89,7 @@ void GenerationIntake::take(net::ExchangeId id, openai::ApiKind kind, net::HttpR
               .request_id = std::string(http.header(openai::header::kRequestId)),
               .leg = std::string(http.header(openai::header::kLeg)),
               .tenant = std::string(http.header(openai::header::kTenant)),
+              .store = store_of(http.header(openai::header::kKvStore)),
               .created = created_by_router(http.header(openai::header::kContinue)),
               .bytes = bytes};
   Waiting& waiting = waiting_.at(id);

@@ -6,9 +6,17 @@ namespace pdjob::worker {
 
 void LoadMeter::take(const CoreLoad& load, const EngineWork& work) {
   load_ = load;
-  const engine::LendingReport before = std::exchange(work_, work).lending;
-  metrics_.borrowed_steps.add(static_cast<double>(work_.lending.steps - before.steps));
-  metrics_.lending_rests.add(static_cast<double>(work_.lending.rests_begun - before.rests_begun));
+  const EngineWork before = std::exchange(work_, work);
+  const auto add = [](Counter& counter, uint64_t now, uint64_t then) {
+    counter.add(static_cast<double>(now - then));
+  };
+  add(metrics_.store_queries, work_.blocks.tokens_asked, before.blocks.tokens_asked);
+  add(metrics_.store_hits, work_.blocks.tokens_loaded, before.blocks.tokens_loaded);
+  add(metrics_.store_given, work_.blocks.tokens_given, before.blocks.tokens_given);
+  add(metrics_.store_failures, work_.blocks.failures, before.blocks.failures);
+  metrics_.borrowed_steps.add(static_cast<double>(work_.lending.steps - before.lending.steps));
+  metrics_.lending_rests.add(
+      static_cast<double>(work_.lending.rests_begun - before.lending.rests_begun));
   metrics_.lending_rests_now.set(work_.lending.rests ? 1 : 0);
   metrics_.requests_running.set(load_.requests_running);
   metrics_.requests_waiting.set(load_.requests_queued);

@@ -39,7 +39,8 @@ void OpenaiApi::attach(net::HttpServer& server, net::Loop& loop) {
   book_.emplace(ReplyBook::Options{.name = options_.name,
                                    .kv = options_.kv,
                                    .queue_timeout = options_.queue_timeout,
-                                   .weight_version = options_.weight_version},
+                                   .weight_version = options_.weight_version,
+                                   .trusts_store = !options_.local_links},
                 engine_, engine_queue_, server, loop, metrics_, meter_,
                 [this] { report_if_prepared(); });
   intake_.emplace(

@@ -38,6 +38,8 @@ class ReplyBook {
     kvtransfer::EndpointAddress kv;  // The address for fetching this worker's rows.
     Duration queue_timeout{};
     std::string weight_version;  // The version of the engine's weights; empty: "default".
+    // What comes from a store is kept for other requests, so only a job's router may name one.
+    bool trusts_store = false;
   };
   // All must outlive this. Calls `let_go` whenever fewer prompts are held.
   ReplyBook(Options options, const engine::Engine& engine, EngineQueue& engine_queue,

@@ -23,6 +23,14 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                                            "Tokens of the prompts that were computed here.")),
       prefix_cache_hits(metrics.counter("pdjob_prefix_cache_hits_total",
                                         "Those of them whose KV was there already.")),
+      store_queries(metrics.counter("pdjob_kv_store_queries_total",
+                                    "Tokens whose KV the store of the node was asked for.")),
+      store_hits(metrics.counter("pdjob_kv_store_hits_total", "Those of them whose KV it gave.")),
+      store_given(metrics.counter("pdjob_kv_store_given_total",
+                                  "Tokens whose KV the store took from this worker.")),
+      store_failures(metrics.counter("pdjob_kv_store_failures_total",
+                                     "Times that the store failed or was late, and was left alone "
+                                     "for a while.")),
       kv_bytes_received(metrics.counter("pdjob_kv_received_bytes_total",
                                         "KV bytes fetched from prefill workers.")),
       kv_transfers_received(

@@ -16,6 +16,10 @@ struct WorkerMetrics {
   Counter requests_cancelled;
   Counter prefix_cache_queries;
   Counter prefix_cache_hits;
+  Counter store_queries;
+  Counter store_hits;
+  Counter store_given;
+  Counter store_failures;
   Counter kv_bytes_received;
   Counter kv_transfers_received;
   Histogram kv_transfer_seconds;

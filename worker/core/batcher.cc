@@ -6,6 +6,12 @@
 #include "common/limits.h"
 
 namespace pdjob::worker {
+namespace {
+
+// A prompt that misses fewer tokens is computed at once: asking would take about as long.
+constexpr uint32_t kLoadMin = 96;
+
+}  // namespace
 
 // One is left to others, because the request has its sequences for several times as long as usual.
 uint32_t sequences_for(uint32_t choices, const EngineSize& engine) {
@@ -34,8 +40,6 @@ std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Eff
     const PromptCache::Start start = free_.take(*request.prompt, effects);
     held.sequences.push_back(start.sequence);
     held.there = {.prompt = request.prompt, .rows = start.rows};
-    effects.push_back(ReportReuse{
-        .request = request.request, .prompt_tokens = request.prompt_tokens, .rows = start.rows});
   }
   while (held.sequences.size() < sequences) {
     held.sequences.push_back(free_.take(effects));
@@ -44,10 +48,64 @@ std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Eff
 }
 
 void Batcher::give_back(SequenceId sequence, const PromptRows& kept, std::vector<Effect>& effects) {
+  if (const auto loading = loading_.find(sequence); loading != loading_.end()) {
+    loading->second = true;
+    effects.push_back(CancelLoad{sequence});
+    return;
+  }
   free_.put(sequence, kept, effects);
 }
 
-void Batcher::start_prompt(const RequestArrived& request, const Held& held) {
+std::optional<RequestId> Batcher::load_ended(const LoadEnded& event, std::vector<Effect>& effects) {
+  const auto found = std::ranges::find_if(requests_, [&](const auto& each) {
+    return each.second.loads && each.second.first == event.sequence;
+  });
+  if (event.region_safe) {
+    load_released(event.sequence, effects);
+  }
+  if (found == requests_.end()) {
+    return std::nullopt;
+  }
+  Request& request = found->second;
+  if (event.region_safe) {
+    request.loads = false;
+    request.prompt_computed = event.rows;
+    report_reuse(found->first, request, effects);
+  }
+  return found->first;
+}
+
+void Batcher::load_released(SequenceId sequence, std::vector<Effect>& effects) {
+  const auto loading = loading_.extract(sequence);
+  PDJOB_CHECK(!loading.empty(), sequence);
+  if (loading.mapped()) {
+    free_.put(sequence, {}, effects);
+  }
+}
+
+void Batcher::report_reuse(RequestId id, const Request& request, std::vector<Effect>& effects) {
+  if (request.prompt != nullptr) {
+    effects.push_back(ReportReuse{
+        .request = id, .prompt_tokens = request.prompt_tokens, .rows = request.prompt_computed});
+  }
+}
+
+void Batcher::start_prompt(const RequestArrived& request, const Held& held,
+                           std::vector<Effect>& effects) {
+  Request& entry = hold(request, held);
+  const uint32_t missing = request.prompt_tokens - held.there.rows;
+  if (!request.has_store || held.there.prompt == nullptr || missing < kLoadMin) {
+    return report_reuse(request.request, entry, effects);
+  }
+  entry.loads = true;
+  loading_.emplace(entry.first, false);
+  effects.push_back(LoadRows{.request = request.request,
+                             .sequence = entry.first,
+                             .prompt = held.there.prompt,
+                             .rows = held.there.rows});
+}
+
+Batcher::Request& Batcher::hold(const RequestArrived& request, const Held& held) {
   PDJOB_CHECK(
       request.prompt_tokens > 0 && request.prompt_tokens <= options_.engine.rows_per_sequence,
       request.prompt_tokens);
@@ -65,14 +123,14 @@ void Batcher::start_prompt(const RequestArrived& request, const Held& held) {
   for (size_t index = 0; index < held.sequences.size(); ++index) {
     entry.choices[index].sequence = held.sequences[index];
   }
-  const bool is_new = requests_.emplace(request.request, std::move(entry)).second;
+  const auto [made, is_new] = requests_.emplace(request.request, std::move(entry));
   PDJOB_CHECK(is_new, request.request);
   newest_ = std::max(newest_, request.request);
+  return made->second;
 }
 
 void Batcher::start_decoding(const RequestArrived& request, const Held& held) {
-  start_prompt(request, held);
-  requests_.at(request.request).prompt_computed = request.prompt_tokens;
+  hold(request, held).prompt_computed = request.prompt_tokens;
 }
 
 void Batcher::drop(RequestId request, Rows rows, std::vector<Effect>& effects) {
@@ -146,7 +204,7 @@ void Batcher::add_prompt_items(std::vector<BatchItem>& items) {
   for (const auto& [id, entry] : turns_) {
     const Request& request = *entry;
     add_continued_items(id, request, room, items);
-    const uint32_t left = request.prompt_tokens - request.prompt_computed;
+    const uint32_t left = request.loads ? 0 : request.prompt_tokens - request.prompt_computed;
     if (left > 0 && request.reads_prompt && whole > limits::kReadTokensPerStep) {
       const uint32_t used = whole - room;  // By earlier requests; they count, too.
       if (used >= limits::kReadTokensPerStep) {
@@ -338,6 +396,9 @@ uint64_t Batcher::rows_used() const {
           choice.sequence && (*choice.sequence == request.first || choice.generated > 0);
       rows += holds_rows ? request.prompt_computed + choice.computed : 0;
     }
+  }
+  for (const auto& [sequence, abandoned] : loading_) {
+    rows += abandoned ? options_.engine.rows_per_sequence : 0;
   }
   return rows;
 }

@@ -12,7 +12,10 @@
 // tokens and computes them like a prompt. A step with a prompt whose every token is read is small,
 // because each token's output may take as much memory as a row of logits. A sequence that becomes
 // free keeps the rows of its prompt for a later prompt with the same beginning (prompt_cache.h).
-// Pure.
+//
+// Where there is a store of KV, a prompt that misses many rows asks it first: the request has its
+// sequences, and no step computes its prompt until LoadEnded. A sequence that the store may write
+// is given to nobody. Pure.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +46,11 @@ struct Held {
   RequestId group;                    // group_of().
 };
 
+// Of a request whose sequence a store may still write: another pair serves it.
+inline Error store_failed() {
+  return {ErrorCode::kUnavailable, "the store of KV hangs while it writes this prompt's rows"};
+}
+
 // How many sequences a request with so many choices holds at the same time.
 uint32_t sequences_for(uint32_t choices, const EngineSize& engine);
 
@@ -57,8 +65,8 @@ class Batcher {
   // complete, and no transfer writes them.
   void give_back(SequenceId sequence, const PromptRows& kept, std::vector<Effect>& effects);
 
-  // The request computes the missing rows of its prompt, then decodes.
-  void start_prompt(const RequestArrived& request, const Held& held);
+  // The request loads or computes the missing rows of its prompt, then decodes.
+  void start_prompt(const RequestArrived& request, const Held& held, std::vector<Effect>& effects);
   // The request's prompt is in its first sequence and its first tokens are being sampled: only
   // decoding is left.
   void start_decoding(const RequestArrived& request, const Held& held);
@@ -69,6 +77,10 @@ class Batcher {
   };
   void drop(RequestId request, Rows rows, std::vector<Effect>& effects);
   bool holds(RequestId request) const { return requests_.contains(request); }
+  // The load of a sequence has ended: its prompt goes on from there. Returns the request, unless it
+  // is gone. If the store may still write, the caller drops the request.
+  std::optional<RequestId> load_ended(const LoadEnded& event, std::vector<Effect>& effects);
+  void load_released(SequenceId sequence, std::vector<Effect>& effects);
 
   // The next batch; empty if there is nothing to run.
   std::vector<BatchItem> next_batch();
@@ -117,6 +129,7 @@ class Batcher {
     uint32_t prompt_tokens = 0;
     uint32_t prompt_computed = 0;
     uint32_t max_tokens = 0;
+    bool loads = false;   // The first sequence is being loaded.
     bool forked = false;  // Every choice has the prompt's rows.
     bool keep_first = false;
     bool reads_prompt = false;
@@ -124,6 +137,8 @@ class Batcher {
     RequestId turn;  // Its prompt goes behind those with a lower one. At first its own id.
   };
 
+  Request& hold(const RequestArrived& request, const Held& held);
+  static void report_reuse(RequestId id, const Request& request, std::vector<Effect>& effects);
   void add_decoding_items(std::vector<BatchItem>& items) const;
   void add_prompt_items(std::vector<BatchItem>& items);
   void end_turn(RequestId group);
@@ -148,6 +163,8 @@ class Batcher {
   // Used during a call: whose prompts the next batch takes, in turn.
   std::vector<std::pair<RequestId, const Request*>> turns_;
   std::vector<BatchItem> running_;  // The batch that the engine runs.
+  // The sequences that are being loaded; true: nobody holds it any more.
+  std::map<SequenceId, bool> loading_;
 };
 
 }  // namespace pdjob::worker

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "worker/core/fingerprint.h"
 #include "worker/core/prompt_reader.h"
 
 namespace pdjob::worker {
@@ -59,7 +60,12 @@ Overloaded(Handlers...) -> Overloaded<Handlers...>;  // clang 14 does not find i
 
 EngineLoop::EngineLoop(engine::Engine& engine, std::unique_ptr<WorkerCore> core,
                        EngineLoopOptions options)
-    : engine_(engine), core_(std::move(core)), options_(std::move(options)) {}
+    : engine_(engine),
+      core_(std::move(core)),
+      options_(std::move(options)),
+      blocks_(engine, {.meaning = kvtransfer::encode(link_fingerprint(engine.facts())),
+                       .now = options_.now,
+                       .seed = options_.transfer_seed}) {}
 
 Instant EngineLoop::turn(std::span<EngineCommand> commands) {
   load_changed_ = !commands.empty();
@@ -75,6 +81,7 @@ Instant EngineLoop::turn(std::span<EngineCommand> commands) {
   stepped_ = false;
   feed(EngineFree{});
   deliver_outputs();
+  blocks_.tell_of_new_blocks();
   return stepped_ ? Instant::min() : core_->next_wakeup();
 }
 
@@ -94,8 +101,10 @@ void EngineLoop::take(EngineCommand& command) {
                 .deadline = request.deadline,
                 .prompt = request.shares_prompt ? prompt : nullptr,
                 .reads_prompt = request.reading != PromptReading::kNothing,
+                .has_store = request.store.has_value(),
                 .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.link_transfer),
                 .two_hop = request.two_hop};
+            blocks_.use(request.store);
             if (request.kv != KvMode::kLocal &&
                 !by_transfer_.emplace(request.link_transfer, request.id).second) {
               // Not the client's mistake: a request whose connection broke was sent again.
@@ -116,9 +125,7 @@ void EngineLoop::take(EngineCommand& command) {
           [this](const RequestCancelled& cancelled) { feed(cancelled); },
           [this](const ReleaseOffer& released) { release_offer(released.transfer); },
           [this](const DrainAsked& asked) { feed(asked); },
-          [this](kvtransfer::EndpointEvent& event) {
-            std::visit([this](auto& e) { take_endpoint_event(e); }, event);
-          },
+          [this](kvtransfer::EndpointEvent& event) { take_endpoint_event(event); },
       },
       command);
 }
@@ -139,6 +146,35 @@ RequestId EngineLoop::request_of(TransferId transfer) const {
   const auto found = by_transfer_.find(transfer);
   PDJOB_CHECK(found != by_transfer_.end(), transfer);
   return found->second;
+}
+
+void EngineLoop::take_endpoint_event(kvtransfer::EndpointEvent& event) {
+  std::vector<BlockExchange::News> news;
+  if (!blocks_.take(event, news)) {
+    return std::visit(
+        Overloaded{[this](auto& e) { take_endpoint_event(e); }, [](kvtransfer::BlocksTold&) {}},
+        event);
+  }
+  std::vector<Event> events;
+  take_block_news(news, events);
+  for (Event& each : events) {
+    feed(std::move(each));
+  }
+}
+
+void EngineLoop::take_block_news(const std::vector<BlockExchange::News>& news,
+                                 std::vector<Event>& events) {
+  for (const BlockExchange::News& each : news) {
+    std::visit(Overloaded{[&](const BlockExchange::Loaded& loaded) {
+                            events.emplace_back(LoadEnded{.sequence = loaded.sequence,
+                                                          .rows = loaded.rows,
+                                                          .region_safe = loaded.region_safe});
+                          },
+                          [&](const BlockExchange::Released& released) {
+                            events.emplace_back(LoadReleased{released.sequence});
+                          }},
+               each);
+  }
 }
 
 void EngineLoop::take_endpoint_event(const kvtransfer::OfferAwaited& event) {
@@ -187,6 +223,8 @@ void EngineLoop::take_endpoint_event(kvtransfer::FetchDone& event) {
     return fail(std::to_string(event.tail.size()) + " bytes of logits, not one row");
   }
   live.tail = std::move(event.tail);
+  blocks_.sequences().append(live.fetched_into, live.prompt->tokens,
+                             live.request.shares_prompt ? &live.prompt->tenant : nullptr);
   outputs_.push_back(KvFetched{.request = request,
                                .bytes = event.bytes,
                                .duration = event.duration,
@@ -267,13 +305,28 @@ void EngineLoop::apply(Effect& effect, std::vector<Event>& events) {
                 live_.at(e.request).request.link_transfer,
                 {ErrorCode::kCancelled, "the prefill request was cancelled or failed"});
           },
+          [&](const LoadRows& e) {
+            std::vector<BlockExchange::News> news;
+            blocks_.load(e.sequence,
+                         {.tokens = {e.prompt, &e.prompt->tokens}, .tenant = e.prompt->tenant},
+                         e.rows, news);
+            take_block_news(news, events);
+          },
+          [&](const CancelLoad& e) { blocks_.cancel(e.sequence); },
           [&](const ForkSequence& e) {
+            blocks_.sequences().copy(e.from, e.to);
             if (const Status forked = engine_.fork(e.from, e.to); !forked) {
               PDJOB_CHECK(false, "fork of a sequence into a free one:", forked.error().message);
             }
           },
-          [&](const ClearSequence& e) { engine_.clear(e.sequence); },
-          [&](const TrimSequence& e) { engine_.trim(e.sequence, e.rows); },
+          [&](const ClearSequence& e) {
+            blocks_.about_to_trim(e.sequence, 0);
+            engine_.clear(e.sequence);
+          },
+          [&](const TrimSequence& e) {
+            blocks_.about_to_trim(e.sequence, e.rows);
+            engine_.trim(e.sequence, e.rows);
+          },
           [&](const ReportReuse& e) {
             live_.at(e.request).reused = e.rows;
             outputs_.push_back(PromptReused{
@@ -353,6 +406,11 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
     work_.steps.add(totals);
   }
   StepFinished outcome;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Live& live = live_.at(effect.items[i].request);
+    blocks_.sequences().append(items[i].sequence, items[i].tokens,
+                               live.request.shares_prompt ? &live.prompt->tenant : nullptr);
+  }
   for (const BatchItem& item : effect.items) {
     Live& live = live_.at(item.request);
     if (const Status read = read_prompt(live, item); !read) {
@@ -373,6 +431,7 @@ void EngineLoop::apply_fetch(const StartFetch& effect, std::vector<Event>& event
     return;
   }
   live.transfer = TransferState::kUnderWay;
+  live.fetched_into = effect.sequence;
   // The fetch uses the request's deadline, not the lease: a prompt may wait longer than that at a
   // busy prefill worker. The link detects a dead one.
   transfers_->fetch(live.request.link_transfer, live.request.peer,
@@ -503,6 +562,7 @@ void EngineLoop::forget(RequestId request) {
 }
 
 void EngineLoop::deliver_outputs() {
+  work_.blocks = blocks_.totals();
   if (outputs_.empty() && kept_.empty() && !load_changed_) {
     return;
   }

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/text_stream.h"
 #include "kvtransfer/kv_transfers.h"
+#include "worker/blocks/block_exchange.h"
 #include "worker/core/generation.h"
 #include "worker/core/worker_core.h"
 
@@ -33,6 +34,7 @@ struct EngineLoopOptions {
   std::function<Instant()> now;
   // Called with the outputs of a turn, or of its first half; must not block.
   std::function<void(OutputBatch)> sink;
+  uint64_t transfer_seed = 0;  // BlockExchange::Options::seed
   // Called before a step over so many tokens.
   std::function<void(size_t)> before_step = [](size_t /*tokens*/) {};
 };
@@ -42,7 +44,10 @@ class EngineLoop {
   EngineLoop(engine::Engine& engine, std::unique_ptr<WorkerCore> core, EngineLoopOptions options);
 
   // Must come before the first turn(). Events of these transfers come as commands.
-  void attach(kvtransfer::KvTransfers& transfers) { transfers_ = &transfers; }
+  void attach(kvtransfer::KvTransfers& transfers) {
+    transfers_ = &transfers;
+    blocks_.attach(transfers);
+  }
 
   // Takes the commands, then runs at most one step of the engine. Returns when the next turn is due
   // even if no command comes: at once after a step.
@@ -67,6 +72,7 @@ class EngineLoop {
     PromptReader reader;
     std::vector<std::byte> tail = {};  // Fetched logits.
     uint32_t reused = 0;               // Rows of its prompt that existed already.
+    SequenceId fetched_into;
     TransferState transfer = TransferState::kNone;
     bool ended = false;         // The client is gone.
     bool pair_suspect = false;  // Set by its failed fetch.
@@ -74,6 +80,8 @@ class EngineLoop {
 
   Instant now() const { return options_.now(); }
   void take(EngineCommand& command);
+  void take_endpoint_event(kvtransfer::EndpointEvent& event);
+  void take_block_news(const std::vector<BlockExchange::News>& news, std::vector<Event>& events);
   void take_endpoint_event(const kvtransfer::OfferAwaited& event);
   void take_endpoint_event(const kvtransfer::OfferDone& event);
   void take_endpoint_event(const kvtransfer::OfferFailed& event);
@@ -109,6 +117,7 @@ class EngineLoop {
   std::unique_ptr<WorkerCore> core_;
   const EngineLoopOptions options_;
   kvtransfer::KvTransfers* transfers_ = nullptr;
+  BlockExchange blocks_;
 
   std::unordered_map<RequestId, Live> live_;
   std::unordered_map<TransferId, RequestId> by_transfer_;  // Of live requests with a transfer.

@@ -7,6 +7,7 @@
 
 #include "common/limits.h"
 #include "common/os/real_clock.h"
+#include "common/random.h"
 
 namespace pdjob::worker {
 
@@ -16,6 +17,7 @@ EngineThread::EngineThread(engine::Engine& engine, std::unique_ptr<WorkerCore> c
             {.kv_lease = kv_lease,
              .now = real_now,
              .sink = std::move(sink),
+             .transfer_seed = entropy(),
              .before_step = [this](size_t tokens) { before_step(tokens); }}),
       inbox_(limits::kChannelMax) {}
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -42,6 +43,7 @@ struct GenerationRequest {
   TransferId link_transfer;          // The name on KV links. bound() sets it.
   bool two_hop = false;              // For kOffer: RequestArrived::two_hop.
   kvtransfer::EndpointAddress peer;  // For kFetch.
+  std::optional<kvtransfer::EndpointAddress> store;  // The store of KV on this node.
   Instant deadline = kNever;
 };
 

@@ -23,6 +23,7 @@
 #include "common/time.h"
 #include "engine/engine.h"
 #include "net/control/message.h"
+#include "worker/blocks/block_totals.h"
 
 namespace pdjob::worker {
 
@@ -61,6 +62,7 @@ struct RequestArrived {
   Prompt prompt = nullptr;    // Has prompt_tokens tokens.
   // Something is read of each of its prompt's tokens: all of them are computed, in small steps.
   bool reads_prompt = false;
+  bool has_store = false;  // A store may have rows of its prompt's beginning.
   // For kOffer only:
   bool awaited = false;  // A decode worker has reserved rows and waits.
   bool two_hop = false;  // No decode worker can wait yet: only the reply says where the rows are.
@@ -115,12 +117,21 @@ struct OfferAwaited {  // A decode worker began to wait for this request's rows,
 struct OfferEnded {  // Fetched or given up: the transfer no longer owns the rows.
   RequestId request;
 };
+// The answer to LoadRows: the first `rows` rows of the sequence are the prompt's.
+struct LoadEnded {
+  SequenceId sequence;
+  uint32_t rows = 0;
+  bool region_safe = true;  // False if the store may still write; LoadReleased follows.
+};
+struct LoadReleased {
+  SequenceId sequence;
+};
 // The core refuses new requests and reports ReportDrained when all have ended.
 struct DrainAsked {};
 
 using Event = std::variant<RequestArrived, RequestCancelled, EngineFree, StepFinished, StepFailed,
                            TailSampled, RowsFetched, FetchFailed, FetchReleased, OfferAwaited,
-                           OfferEnded, TimePassed, DrainAsked>;
+                           OfferEnded, LoadEnded, LoadReleased, TimePassed, DrainAsked>;
 
 // --- effects; the shell applies them in order
 
@@ -174,6 +185,16 @@ struct CommitOffer {
 struct WithdrawOffer {  // OfferEnded follows.
   RequestId request;
 };
+// Ask the store for rows of the prompt's beginning. `rows` of them are there. LoadEnded answers it.
+struct LoadRows {
+  RequestId request;
+  SequenceId sequence;
+  Prompt prompt;
+  uint32_t rows = 0;
+};
+struct CancelLoad {  // LoadEnded follows soon.
+  SequenceId sequence;
+};
 struct ForkSequence {
   SequenceId from;
   SequenceId to;
@@ -219,10 +240,10 @@ struct FailRequest {
 };
 struct ReportDrained {};  // Once in a core's life.
 
-using Effect =
-    std::variant<RunStep, AwaitFetch, StartFetch, CancelFetch, SampleTail, StartOffer, OfferRows,
-                 CommitOffer, WithdrawOffer, ForkSequence, ClearSequence, TrimSequence, ReportReuse,
-                 ReportKept, Deliver, EndRequest, FailRequest, ReportDrained>;
+using Effect = std::variant<RunStep, AwaitFetch, StartFetch, CancelFetch, SampleTail, StartOffer,
+                            OfferRows, CommitOffer, WithdrawOffer, LoadRows, CancelLoad,
+                            ForkSequence, ClearSequence, TrimSequence, ReportReuse, ReportKept,
+                            Deliver, EndRequest, FailRequest, ReportDrained>;
 
 // The load that the autoscaler and the router read.
 struct CoreLoad {
@@ -240,6 +261,7 @@ struct EngineWork {
   // Only steps that succeeded, and that computed with the engine's own threads.
   net::StepTotals steps;
   engine::LendingReport lending;  // As of the last step.
+  BlockTotals blocks;
 };
 
 class WorkerCore {

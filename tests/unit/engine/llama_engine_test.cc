@@ -290,6 +290,22 @@ TEST_F(LlamaEngine, RowsHandedOverContinueBitForBit) {
   EXPECT_EQ(decode(*receiver, 0, row, 5), expected);
 }
 
+TEST_F(LlamaEngine, RowsHandedOverBehindRowsThatAreThereContinueBitForBit) {
+  const auto tokens = prompt(120);
+  const Logits row = prefill(*engine_, 0, tokens, 60);
+  prefill(*engine_, 2, {tokens.begin(), tokens.begin() + 50}, 50);
+  ASSERT_TRUE(engine_->reserve(SequenceId{2}, 120).has_value());
+  KvRegion from = engine_->kv_region(SequenceId{0});
+  KvRegion to = engine_->kv_region(SequenceId{2});
+  for (KvRegion* const region : {&from, &to}) {
+    for (KvWindow& window : region->windows) {
+      window.base += size_t{50} * window.row_bytes;
+    }
+  }
+  copy_rows(from, to, 70);
+  EXPECT_EQ(decode(*engine_, 2, row, 5), decode(*engine_, 0, row, 5));
+}
+
 TEST_F(LlamaEngine, RowsWrittenThroughTheMemfdContinueBitForBit) {
   const auto tokens = prompt(90);
   const Logits row = prefill(*engine_, 0, tokens, 90);

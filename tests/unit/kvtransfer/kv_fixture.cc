@@ -45,6 +45,7 @@ std::string describe(const EndpointEvent& event) {
     std::string operator()(const FetchDone&) { return "FetchDone"; }
     std::string operator()(const FetchFailed& e) { return "FetchFailed: " + e.error.message; }
     std::string operator()(const FetchReleased&) { return "FetchReleased"; }
+    std::string operator()(const BlocksTold& /*event*/) const { return "BlocksTold"; }
   };
   return std::visit(Describe{}, event);
 }

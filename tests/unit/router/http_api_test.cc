@@ -55,6 +55,7 @@ class FakeWorker final : public net::HttpHandler {
     std::string request_id;
     std::string traceparent;
     std::string leg;
+    std::string kv_store;
   };
   using Answer = std::function<void(net::HttpServer&, net::ExchangeId, const Heard&)>;
 
@@ -80,7 +81,7 @@ class FakeWorker final : public net::HttpHandler {
             .host = "127.0.0.1",
             .port = port_,
             .model = model,
-            .kv_address = foreign_ ? "" : R"({"remote_engine_id":"e1","remote_port":77})",
+            .kv_address = foreign_ ? "" : kv_address,
             .routes = routes,
             .adapters = adapters};
   }
@@ -120,13 +121,15 @@ class FakeWorker final : public net::HttpHandler {
                        .authorization = std::string(request.header("authorization")),
                        .request_id = std::string(request.header("x-request-id")),
                        .traceparent = std::string(request.header("traceparent")),
-                       .leg = std::string(request.header("x-pdjob-leg"))});
+                       .leg = std::string(request.header("x-pdjob-leg")),
+                       .kv_store = std::string(request.header("x-pdjob-kv-store"))});
       answer(*server_, id, heard.back());
     }
   }
   void on_client_gone(net::ExchangeId /*id*/) override { clients_gone += 1; }
 
   std::string model = "m";  // Empty accepts any model.
+  std::string kv_address = R"({"remote_engine_id":"e1","remote_port":77})";
   std::vector<std::string> routes;
   std::vector<std::string> adapters;
   std::vector<Heard> heard;
@@ -223,7 +226,7 @@ struct HttpApiTest : testing::Test {
     for (const auto& worker : workers) {
       entries.push_back(worker->entry());
     }
-    api->relay().submit(WorkersChanged{entries});
+    api->relay().submit(WorkersChanged{.workers = entries, .stores = stores});
   }
   uint16_t port() { return api->server().port(); }
 
@@ -259,6 +262,7 @@ struct HttpApiTest : testing::Test {
   net::EventLoop loop;
   RouterConfig config;
   std::vector<std::unique_ptr<FakeWorker>> workers;
+  std::vector<net::WorkerEntry> stores;
   std::unique_ptr<HttpApi> api;
   std::unique_ptr<net::HttpClient> client;
   bool drained = false;
@@ -689,6 +693,35 @@ TEST_F(HttpApiTest, SendsBothLegsWithOneTransferId) {
       R"({"model":"m","prompt":"Once","max_tokens":3,"temperature":0,"kv_transfer_params":{"remote_engine_id":"e1","remote_port":77,)"
       R"("do_remote_prefill":true,"do_remote_decode":false,"transfer_id":")" +
           transfer + R"("}})");
+}
+
+TEST_F(HttpApiTest, BothLegsNameTheStoreOfTheirWorkersMachine) {
+  const auto address = [](const std::string& machine) {
+    return R"({"remote_engine_id":"e1","remote_host_id":")" + machine + R"(","remote_port":77})";
+  };
+  FakeWorker& prefill = add("p0", net::Role::kPrefill);
+  FakeWorker& decode = add("d0", net::Role::kDecode);
+  prefill.kv_address = address("a");
+  decode.kv_address = address("b");
+  for (const char* const machine : {"a", "b"}) {
+    stores.push_back({.name = std::string("store-") + machine,
+                      .role = net::Role::kStore,
+                      .kv_address = R"({"remote_engine_id":"s","remote_host_id":")" +
+                                    std::string(machine) + "\"}"});
+  }
+  serve();
+  const std::string forged = "x-pdjob-kv-store: {}\r\n";
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, forged).status, 200);
+  expect_idle();
+  EXPECT_EQ(prefill.heard.at(0).kv_store, stores[0].kv_address);
+  EXPECT_EQ(decode.heard.at(0).kv_store, stores[1].kv_address);
+
+  stores.clear();
+  submit_members();
+  EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, forged).status, 200);
+  expect_idle();
+  EXPECT_EQ(prefill.heard.at(1).kv_store, "");
+  EXPECT_EQ(decode.heard.at(1).kv_store, "");
 }
 
 TEST_F(HttpApiTest, PassesTheParamsOfATwoHopOn) {

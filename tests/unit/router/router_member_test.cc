@@ -38,11 +38,13 @@ struct FakeWorker {
             .role = net::Role::kBoth,
             .host = "127.0.0.1",
             .port = port,
-            .model = "m"};
+            .model = "m",
+            .kv_address = kv_address};
   }
   void crash() { server.reset(); }
 
   std::string name;
+  std::string kv_address = R"({"remote_host_id":"here"})";
   net::LambdaHandler handler;
   std::unique_ptr<net::HttpServer> server;
   uint16_t port = 0;
@@ -63,7 +65,7 @@ struct RouterMemberTest : testing::Test {
 
   void tell(const std::vector<const FakeWorker*>& workers,
             const std::vector<net::Departure>& left = {}) {
-    net::Membership told{.version = ++version, .left = left};
+    net::Membership told{.version = ++version, .stores = stores, .left = left};
     for (const FakeWorker* worker : workers) {
       told.workers.push_back(worker->entry());
     }
@@ -82,6 +84,7 @@ struct RouterMemberTest : testing::Test {
   std::unique_ptr<RouterMember> member;
   net::JobMember::Handler* launcher = nullptr;
   uint64_t version = 0;
+  std::vector<net::WorkerEntry> stores;
 };
 
 // The end of its pooled connection made the router connect again, and the report on the crash came
@@ -103,6 +106,20 @@ TEST_F(RouterMemberTest, BlamesAKillerThoughTheCrashIsToldWhileItsCallConnectsAg
   second.crash();
   tell({}, {{.name = "b", .engine_id = "b.1", .cause = net::LossCause::kCrash}});
   ASSERT_TRUE(killer->wait_for("request_kills_workers")) << killer->received();
+}
+
+TEST_F(RouterMemberTest, TellsWorkersOfTheStoreOnTheirMachineUntilItLeaves) {
+  FakeWorker worker(loop, "a");
+  stores = {{.name = "store-0",
+             .engine_id = "store-0.1",
+             .role = net::Role::kStore,
+             .kv_address = R"({"remote_host_id":"here"})"}};
+  tell({&worker});
+  const auto line = [&] { return api->relay().core().workers().find("a")->store_line; };
+  EXPECT_EQ(line(), "x-pdjob-kv-store: {\"remote_host_id\":\"here\"}\r\n");
+  stores.clear();
+  tell({&worker}, {{.name = "store-0", .engine_id = "store-0.1"}});
+  EXPECT_EQ(line(), "");
 }
 
 TEST_F(RouterMemberTest, TakesChangedSettingsOverAndKeepsTheOldOnesIfItCannotReadThem) {

@@ -155,6 +155,24 @@ TEST(ConfigReader, RefusesWhatIsNoNumber) {
   }
 }
 
+TEST(ConfigReader, BytesMayHaveAUnit) {
+  const auto bytes_of = [](const std::string& written) {
+    uint64_t bytes = 0;
+    ConfigReader in = ConfigReader::parse("job.yaml", "memory: " + written + "\n");
+    in.field("memory", bytes, {.doc = "", .unit = "bytes"}, {.max = uint64_t{1} << 50});
+    const std::string errors = in.finish();
+    return errors.empty() ? std::to_string(bytes) : errors;
+  };
+  EXPECT_EQ(bytes_of("8GiB"), "8589934592");
+  EXPECT_EQ(bytes_of("64KiB"), "65536");
+  EXPECT_EQ(bytes_of("512"), "512");
+  for (const char* wrong : {"8GB", "1.5GiB", "GiB", "-1GiB", "8 GiB"}) {
+    EXPECT_NE(bytes_of(wrong).find("expected bytes, such as 8GiB"), std::string::npos) << wrong;
+  }
+  EXPECT_NE(bytes_of("99999999999TiB").find("expected bytes"), std::string::npos);
+  EXPECT_NE(bytes_of("9999TiB").find("must be"), std::string::npos);
+}
+
 TEST(ConfigReader, RefusesAKeyWithoutAValue) {
   EXPECT_EQ(errors_of("port:\nmodel: x\n"),
             "job.yaml:1:1: port: expected a whole number, got nothing\n"

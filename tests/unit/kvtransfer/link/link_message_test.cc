@@ -57,7 +57,18 @@ std::vector<LinkMessage> one_of_each() {
           NcclSlab{.epoch = 4, .number = 5, .transfer = id, .bytes = 6},
           NcclLeave{.epoch = 7},
           Wait{.id = id, .at_most_ms = 600'000},
-          Landed{.id = id, .bytes = 1 << 20}};
+          Landed{.id = id, .bytes = 1 << 20},
+          BlockNews{.kind = BlockNews::Kind::kHeld,
+                    .holder = {.engine_id = "a",
+                               .host = "h",
+                               .port = 1,
+                               .unix_path = "@u",
+                               .host_id = "m",
+                               .gpu_path = "@g"},
+                    .rows = 64,
+                    .row_bytes = {48, 64},
+                    .before = {.high = 5, .low = 6},
+                    .blocks = {{.name = {.high = 3, .low = 4}, .transfer = id}}}};
 }
 
 TEST(LinkMessage, EveryMessageSurvivesTheWire) {

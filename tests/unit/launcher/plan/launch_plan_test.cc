@@ -415,5 +415,59 @@ TEST(LaunchPlan, ModelsMustFitTogetherEachFileOnce) {
       << plan.error().message;
 }
 
+// --- stores
+
+const std::vector<Node> kTwoNodes = {
+    {.name = "a", .host = "10.0.0.1", .cores = 1, .memory_bytes = 1 << 30},
+    {.name = "b", .host = "10.0.0.2", .cores = 1, .memory_bytes = 1 << 30},
+    {.name = "c", .host = "10.0.0.3", .cores = 1, .memory_bytes = 1 << 30}};
+
+TEST(LaunchPlan, EachNodeWithWorkersHasAStore) {
+  const auto plan =
+      make_plan(job("kv_store: {memory: 1048576}\nprefill: {workers: 1}\ndecode: {workers: 1}\n"),
+                kTwoNodes, {{}});
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_EQ(
+      plan->to_text(),
+      "job demo, model tiny\n"
+      "NAME       ROLE     NODE  CORES  ADDRESS         WHY\n"
+      "router-0   router   a     -      127.0.0.1:8000  routers run here\n"
+      "store-0    store    a     -      10.0.0.1:any    keeps KV for the workers of this node\n"
+      "store-1    store    b     -      10.0.0.2:any    keeps KV for the workers of this node\n"
+      "prefill-0  prefill  a     1      10.0.0.1:any    first by name\n"
+      "decode-0   decode   b     1      10.0.0.2:any    first by name\n"
+      "invariant: yes (the fake engine computes each sequence alone)\n");
+  EXPECT_NE(
+      plan->to_json().find(
+          R"({"name":"store-1","role":"store","node":"b","cluster":"local",)"
+          R"("why":"keeps KV for the workers of this node","cores":0,"host":"10.0.0.2","port":0})"),
+      std::string::npos)
+      << plan->to_json();
+}
+
+TEST(LaunchPlan, WorkersGetTheMemoryThatStoresLeave) {
+  const std::string groups = "prefill: {workers: 0}\ndecode: {workers: 3, memory_mib: 600}\n";
+  const auto with = make_plan(job("kv_store: {memory: 536870912}\n" + groups), kTwoNodes, {{}});
+  ASSERT_FALSE(with.has_value());
+  EXPECT_NE(with.error().message.find("MiB of memory"), std::string::npos) << with.error().message;
+  EXPECT_TRUE(make_plan(job("kv_store: {memory: 268435456}\n" + groups), kTwoNodes, {{}}));
+}
+
+TEST(LaunchPlan, ANodeThatIsSmallerThanAStoreHasNone) {
+  const auto plan = make_plan(job("kv_store: {memory: 2147483648}\nprefill: {workers: 0}\n"),
+                              {kTwoNodes.front()}, {{}});
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  ASSERT_EQ(plan->rows.size(), 2U);
+  EXPECT_EQ(plan->warnings, std::vector<std::string>{
+                                "node a gets no store: its memory is less than kv_store.memory"});
+  const auto here =
+      make_plan(job("kv_store: {memory: 2147483648}\nprefill: {workers: 0}\n"), kOneNode, {{}});
+  ASSERT_TRUE(here.has_value()) << here.error().message;
+  EXPECT_EQ(here->rows[1].name, "store-0");
+  EXPECT_EQ(here->warnings,
+            std::vector<std::string>{
+                "node local lacks 1024 MiB of memory: expect processes to be killed"});
+}
+
 }  // namespace
 }  // namespace pdjob::launcher

@@ -102,6 +102,18 @@ TEST_F(StatusTest, OfSeveralModelsItSaysWhoseEachWorkerIs) {
             std::string::npos);
 }
 
+TEST_F(StatusTest, AStoreHasARowWithoutRequests) {
+  Job job({{"router-0", net::Role::kRouter}, {"store-0", net::Role::kStore}}, JobTiming{}, "n");
+  const JobView view{.plan = plan_, .job = job, .now = start_};
+  job.step(Started{}, start_, effects_);
+  job.step(MessageArrived{"store-0", net::Registered{.worker = {.engine_id = "store-0.n.2"}}},
+           start_, effects_);
+  EXPECT_NE(status_text(view).find(
+                "\nstore-0   store   ready     0s   -    0         -                      -\n"),
+            std::string::npos)
+      << status_text(view);
+}
+
 class ServingStatusTest : public StatusTest {
  protected:
   ServingStatusTest() {

@@ -85,6 +85,25 @@ batch_api: {dir: /batches, rows_max: 17, keep: 36h}
   EXPECT_EQ(batch->batch_api.keep, std::chrono::hours(36));
 }
 
+TEST(JobSpecs, AStoreHasItsMemoryAndHowKvMoves) {
+  const std::string yaml = kFake + "kv_store: {memory: 1048576}\nkvtransfer: {lease: 7s}\n";
+  const auto store = read_store_spec("s", spec(yaml, Role::kStore, ""));
+  ASSERT_TRUE(store) << store.error().message;
+  EXPECT_EQ(store->kv_store.memory_bytes, 1048576U);
+  EXPECT_EQ(store->kvtransfer.lease, std::chrono::seconds(7));
+  EXPECT_EQ(store->drain_timeout, std::chrono::seconds(30));
+  EXPECT_TRUE(spec_values(Role::kStore, spec(yaml, Role::kStore, "")));
+  EXPECT_EQ(specs_of(job(kFake)).work.count({Role::kStore, ""}), 0U) << "the job has none";
+  EXPECT_EQ(changes_text(
+                changes(specs_of(job(yaml)), specs_of(job(kFake + "kv_store: {memory: 2097152}\n"
+                                                                  "kvtransfer: {lease: 7s}\n")))),
+            "store: kv_store.memory from 1048576 to 2097152");
+}
+
+TEST(JobSpecs, AStoreTakesNoPortsOfEngines) {
+  EXPECT_EQ(engine_ports(specs_of(job(kFake + "kv_store: {memory: 1048576}\n"))), 0U);
+}
+
 TEST(JobSpecs, OfAnEngineOfAnotherMakeHaveItsRecipeAndItsModelAsWritten) {
   const std::string yaml = R"(
 model: Qwen/Qwen3-0.6B

@@ -39,6 +39,18 @@ TEST(MemberList, TakesAllAndThenWhatChanges) {
   EXPECT_TRUE(list.routers().empty());
 }
 
+TEST(MemberList, KeepsStoresApartFromWorkers) {
+  MemberList list;
+  ASSERT_TRUE(
+      list.take({.version = 1, .workers = {entry("a")}, .stores = {entry("s"), entry("t")}}));
+  ASSERT_TRUE(
+      list.take({.version = 2, .since = 1, .stores = {entry("s", 2)}, .left = {{"t", "t.1"}}}));
+  EXPECT_EQ(ids(list.stores()), Ids{"s.2"});
+  EXPECT_EQ(ids(list.workers()), Ids{"a.1"});
+  ASSERT_TRUE(list.take({.version = 3, .workers = {entry("a")}}));
+  EXPECT_TRUE(list.stores().empty());
+}
+
 TEST(MemberList, TakesNothingOldAndNothingThatFollowsWhatItDoesNotKnow) {
   MemberList list;
   EXPECT_FALSE(list.take({.version = 3, .since = 2, .workers = {entry("a")}}));

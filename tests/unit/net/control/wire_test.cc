@@ -84,6 +84,7 @@ std::vector<Message> one_of_each() {
                      .since = 6,
                      .workers = {worker_entry(), worker_entry()},
                      .routers = {worker_entry()},
+                     .stores = {{.name = "store-0", .role = Role::kStore, .kv_address = "{}"}},
                      .left = {{"decode-2", "decode-2.ab12.2", LossCause::kCrash},
                               {"prefill-0", "prefill-0.ab12.1", LossCause::kUnknown}},
                      .asleep = true},
@@ -140,11 +141,11 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x15\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x16\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
   EXPECT_EQ(encode(MembershipApplied{.engine_id = "ab", .version = 3}),
-            std::string("pdjb\x15\x00\x07\x00\x02\x00\x00\x00"
+            std::string("pdjb\x16\x00\x07\x00\x02\x00\x00\x00"
                         "ab\x03\x00\x00\x00\x00\x00\x00\x00",
                         22));
 }
@@ -205,7 +206,7 @@ TEST(Wire, UnknownTypesAndRolesAreRefused) {
     EXPECT_EQ(decode(bytes_of(bytes)).error().code, ErrorCode::kCorrupt);
   }
   std::string registered = encode(Registered{});  // Two empty strings, then the role.
-  for (const char role : {'\0', '\x06', '\x7f'}) {
+  for (const char role : {'\0', '\x07', '\x7f'}) {
     registered[16] = role;
     EXPECT_FALSE(decode(bytes_of(registered)));
   }

@@ -247,5 +247,65 @@ TEST_F(WorkerTableTest, WhatTheRouterDidToAdaptersCountsUntilTheWorkerListsOther
   EXPECT_FALSE(table.find(id)->has_adapter("sql"));
 }
 
+// --- stores
+
+net::WorkerEntry on_machine(net::WorkerEntry entry, const std::string& machine) {
+  entry.kv_address =
+      R"({"remote_engine_id":")" + entry.name + R"(","remote_host_id":")" + machine + "\"}";
+  return entry;
+}
+
+std::string line_of(const net::WorkerEntry& store) {
+  return "x-pdjob-kv-store: " + store.kv_address + "\r\n";
+}
+
+const net::WorkerEntry kStoreOfA = on_machine(entry("store-0", net::Role::kStore), "a");
+const net::WorkerEntry kWorkerOfA = on_machine(entry("p0", net::Role::kPrefill), "a");
+
+TEST(KvStores, AWorkerHasTheStoreOfItsOwnMachine) {
+  WorkerTable table;
+  table.replace({kWorkerOfA, on_machine(entry("d0", net::Role::kDecode), "b")},
+                KvStores({kStoreOfA}));
+  EXPECT_EQ(table.find("p0")->store_line, line_of(kStoreOfA));
+  EXPECT_EQ(table.find("d0")->store_line, "") << "its machine has none";
+  table.replace({kWorkerOfA});
+  EXPECT_EQ(table.find("p0")->store_line, "") << "the store is gone";
+}
+
+TEST(KvStores, AStoreThatCameBackHasItsNewAddress) {
+  WorkerTable table;
+  table.replace({kWorkerOfA}, KvStores({kStoreOfA}));
+  net::WorkerEntry next = kStoreOfA;
+  next.kv_address.insert(next.kv_address.size() - 1, R"(,"remote_port":2)");
+  table.replace({kWorkerOfA}, KvStores({next}));
+  EXPECT_EQ(table.find("p0")->store_line, line_of(next));
+}
+
+TEST(KvStores, OfTwoOnOneMachineAllWorkersHaveTheFirst) {
+  const KvStores stores({kStoreOfA, on_machine(entry("store-1", net::Role::kStore), "a")});
+  EXPECT_EQ(stores.line_for(kWorkerOfA), line_of(kStoreOfA));
+}
+
+TEST(KvStores, AnEngineOfAnotherMakeHasNone) {
+  net::WorkerEntry foreign = kWorkerOfA;
+  foreign.protocol = net::Protocol::kMooncake;
+  WorkerTable table;
+  table.replace({foreign}, KvStores({kStoreOfA}));
+  EXPECT_EQ(table.find("p0")->store_line, "");
+}
+
+TEST(KvStores, AnAddressThatNamesNoMachineOrWouldBreakAHeadIsIgnored) {
+  net::WorkerEntry store = kStoreOfA;
+  for (const std::string& address :
+       {std::string(), std::string("{}"), std::string("no JSON"),
+        std::string(R"({"remote_host_id":""})"), std::string("{\"remote_host_id\":\r\n\"a\"}")}) {
+    store.kv_address = address;
+    EXPECT_EQ(KvStores({store}).line_for(kWorkerOfA), "") << address;
+  }
+  net::WorkerEntry nowhere = kWorkerOfA;
+  nowhere.kv_address = "{}";
+  EXPECT_EQ(KvStores({kStoreOfA}).line_for(nowhere), "");
+}
+
 }  // namespace
 }  // namespace pdjob::router

@@ -32,6 +32,12 @@ TEST(LegHead, EveryConnectionLineNamesHopByHopHeaders) {
   EXPECT_EQ(leg_header_lines(request), "X-Stays: 4\r\n");
 }
 
+TEST(LegHead, AClientNamesNoStoreToAWorker) {
+  net::HttpRequest request;
+  request.headers = {{"X-Pdjob-KV-Store", R"({"remote_host":"evil"})"}, {"X-Stays", "4"}};
+  EXPECT_EQ(leg_header_lines(request), "X-Stays: 4\r\n");
+}
+
 TEST(LegHead, LeavesOutWhatEachLegHasOfItsOwn) {
   net::HttpRequest request;
   request.headers = {{"X-Request-Id", "mine"}, {"X-Data-Parallel-Rank", "3"}};

@@ -45,17 +45,22 @@ struct BatcherTest : testing::Test {
   }
   void start(uint64_t request, uint32_t prompt_tokens, uint32_t choices = 1,
              uint32_t max_tokens = 4) {
+    std::vector<Effect> effects;
     batcher.start_prompt({.request = RequestId{request},
                           .prompt_tokens = prompt_tokens,
                           .choices = choices,
                           .max_tokens = max_tokens},
-                         take(choices).value());
+                         take(choices).value(), effects);
+    EXPECT_EQ(words(effects), Words{});
   }
   void start_input(uint64_t request, uint64_t group, uint32_t prompt_tokens) {
     Held held = take(1).value();
     held.group = RequestId{group};
+    std::vector<Effect> effects;
     batcher.start_prompt(
-        {.request = RequestId{request}, .prompt_tokens = prompt_tokens, .max_tokens = 1}, held);
+        {.request = RequestId{request}, .prompt_tokens = prompt_tokens, .max_tokens = 1}, held,
+        effects);
+    EXPECT_EQ(words(effects), Words{});
   }
   Words drop(uint64_t request, Batcher::Rows rows = Batcher::Rows::kClear) {
     std::vector<Effect> effects;

@@ -54,7 +54,8 @@ TEST(ReadingBatcher, AStepWithSuchAPromptIsSmallWhateverElseIsInIt) {
                                  .prompt_tokens = tokens,
                                  .prompt = prompt,
                                  .reads_prompt = reads};
-    batcher.start_prompt(arrived, batcher.take(arrived, effects).value());
+    const Held held = batcher.take(arrived, effects).value();
+    batcher.start_prompt(arrived, held, effects);
   };
   const auto run = [&] {
     const RunStep step{batcher.next_batch()};
@@ -77,7 +78,8 @@ TEST(ReadingBatcher, SeveralSuchPromptsShareAStep) {
   for (const uint64_t request : {1U, 2U, 3U}) {
     const RequestArrived arrived{
         .request = RequestId{request}, .prompt_tokens = 30, .reads_prompt = true};
-    batcher.start_prompt(arrived, batcher.take(arrived, effects).value());
+    const Held held = batcher.take(arrived, effects).value();
+    batcher.start_prompt(arrived, held, effects);
   }
   EXPECT_EQ(word(RunStep{batcher.next_batch()}), "run s0:r1[0+30]*1 s1:r2[0+30]*1 s2:r3[0+4]");
 }
@@ -357,7 +359,7 @@ struct KeepingBatcherTest : testing::Test {
     if (kv == KvMode::kFetch) {
       batcher.start_decoding(arrived, *held);
     } else {
-      batcher.start_prompt(arrived, *held);
+      batcher.start_prompt(arrived, *held, effects);
     }
     return words(effects);
   }
@@ -472,7 +474,7 @@ TEST_F(KeepingBatcherTest, KeepsNothingWhenItIsOff) {
   std::vector<Effect> effects;
   const RequestArrived arrived{.request = RequestId{1}, .prompt_tokens = 40, .prompt = prompt(40)};
   const auto held = off.take(arrived, effects);
-  off.start_prompt(arrived, *held);
+  off.start_prompt(arrived, *held, effects);
   off.next_batch();
   off.batch_finished();
   off.token_sampled({.request = RequestId{1}}, effects);

@@ -66,7 +66,8 @@ TEST_F(BatcherTurns, EachOfManyChoicesEndsOnceHoweverFewSequencesThereAre) {
   std::vector<Effect> effects;
   const RequestArrived arrived{
       .request = RequestId{1}, .prompt_tokens = 2, .choices = kChoices, .max_tokens = 2};
-  one.start_prompt(arrived, one.take(arrived, effects).value());
+  const Held held = one.take(arrived, effects).value();
+  one.start_prompt(arrived, held, effects);
   one.next_batch();
   one.batch_finished();
   for (uint32_t choice = 0; choice < kChoices; ++choice) {

@@ -1,0 +1,49 @@
+// StoreMetrics: the metrics of a store. Counters begin with the process. Loop-bound.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "common/metrics.h"
+#include "store/block_store.h"
+
+namespace pdjob::store {
+
+class StoreMetrics {
+ public:
+  StoreMetrics();
+
+  struct Now {
+    StoreCounts counts;
+    size_t blocks = 0;
+    uint64_t bytes_used = 0;
+    uint64_t bytes_max = 0;
+    size_t offers = 0;
+    size_t fetches = 0;
+    size_t queued = 0;
+  };
+  static Now now(const BlockStore& store);
+  // The text for Prometheus. Requires: counts never fall.
+  std::string text(const Now& now);
+
+ private:
+  // A counter, and the number that it shows.
+  struct Shown {
+    Counter counter;
+    uint64_t StoreCounts::* count;
+  };
+
+  Metrics metrics_;
+  std::array<Shown, 9> counters_;
+  Gauge blocks_;
+  Gauge bytes_used_;
+  Gauge bytes_max_;
+  Gauge offers_;
+  Gauge fetches_;
+  Gauge queued_;
+  StoreCounts told_;
+};
+
+}  // namespace pdjob::store

@@ -1,0 +1,145 @@
+"""What does a store of KV save, and what does it cost? Runs two real jobs with the same workers (1P2D over shm, one engine thread each): one with
+`kv_store`, one without. They take turns, round by round. It reports
+
+- the time to the first token of a prompt, before and after all workers were killed (kill -9) and came anew,
+- the longest gap in a stream whose decode worker is killed,
+- the time for requests that have nothing in common.
+
+Prints JSON, then a Markdown table.
+
+    ./dev bench store
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+import httpx
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+from conftest import Job, eventually, job_yaml, metric  # noqa: E402
+
+PROMPT_TOKENS, STREAM_PROMPT, STREAM_TOKENS, KILL_AT = 3500, 1900, 160, 100
+JOBS = {"store": "kv_store: {memory: 1GiB}\n", "without": ""}
+WORKERS = ("prefill-0", "decode-0", "decode-1")
+
+
+def words(count, draw):
+    return [draw.randrange(300, 40000) for _ in range(count)]
+
+
+def ask(url, prompt, tokens, on_token=None):
+    """Returns when each piece came, in seconds from the start, and the tokens of the answer."""
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True, "return_token_ids": True}
+    started, came, answer, worker = time.perf_counter(), [], [], None
+    with httpx.stream("POST", url + "/v1/completions", json=body, timeout=600) as reply:
+        assert reply.status_code == 200, reply.read()
+        worker = reply.headers["x-pdjob-worker"]
+        for line in reply.iter_lines():
+            if line.startswith("data: {"):
+                came.append(time.perf_counter() - started)
+                answer += json.loads(line.removeprefix("data: "))["choices"][0].get("token_ids") or []
+                if on_token:
+                    on_token(len(answer), worker)
+    return came, answer
+
+
+def kill(job, names):
+    before = job.processes()
+    for name in names:
+        os.kill(before[name]["pid"], signal.SIGKILL)
+
+    def came_back():
+        now = job.processes()
+        return all(now[name]["pid"] != before[name]["pid"] and now[name]["state"] == "ready" for name in names)
+
+    eventually(came_back, seconds=120, what="the workers serve again")
+
+
+def settle(job):
+    """Waits until the store has taken all that the workers have for it."""
+
+    def given():
+        return sum(metric(job.processes()[name]["url"], "pdjob_kv_store_given_total") for name in WORKERS)
+
+    last, seen = -1, given()
+    while last != seen:
+        time.sleep(0.5)
+        last, seen = seen, given()
+
+
+def come_anew(job, draw):
+    prompt = words(PROMPT_TOKENS, draw)
+    cold, expected = ask(job.url, prompt, 8)
+    settle(job)
+    kill(job, WORKERS)
+    ask(job.url, words(8, draw), 2)  # Connections are made.
+    warm, answer = ask(job.url, prompt, 8)
+    assert answer == expected, "the tokens are the same"
+    return {"first token, computed": cold[0], "first token, after all workers were killed": warm[0]}
+
+
+def stream_on(job, draw):
+    prompt = words(STREAM_PROMPT, draw)
+    victim = []
+
+    def on_token(count, worker):
+        if count >= KILL_AT and not victim:
+            victim.append(worker)
+            os.kill(job.processes()[worker]["pid"], signal.SIGKILL)
+
+    came, answer = ask(job.url, prompt, STREAM_TOKENS, on_token)
+    eventually(lambda: job.processes()[victim[0]]["state"] == "ready", seconds=120, what="it serves again")
+    expected = ask(job.url, prompt, STREAM_TOKENS)[1]
+    assert answer == expected, "the tokens are the same"
+    return {"longest gap of a stream whose worker is killed": max(b - a for a, b in zip(came, came[1:]))}
+
+
+def nothing_in_common(job, draw):
+    prompts = [words(300, draw) for _ in range(16)]
+    started = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda prompt: ask(job.url, prompt, 32), prompts))
+    return {"16 requests that share nothing": time.perf_counter() - started}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    figures = {}
+    with contextlib.ExitStack() as stack:
+        running = {}
+        for name, extra in JOBS.items():
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pdjob-bench-"))
+            yaml = job_yaml(folder, decode=2, transport="shm", extra=extra).replace("tokens_per_sequence: 2048", "tokens_per_sequence: 4096")
+            running[name] = Job(yaml, folder).wait_ready()
+        for round_ in range(rounds + 1):
+            order = list(running.items()) if round_ % 2 else list(running.items())[::-1]
+            for name, job in order:
+                draw = random.Random(f"{round_}")
+                for what, seconds in {**nothing_in_common(job, draw), **stream_on(job, draw), **come_anew(job, draw)}.items():
+                    print(f"{what}, {name}: {1e3 * seconds:.0f} ms", file=sys.stderr, flush=True)
+                    if round_ > 0:  # The first round warms up.
+                        figures.setdefault(what, {}).setdefault(name, []).append(seconds)
+        assert all(job.stop() == 0 for job in running.values())
+    print(json.dumps(figures))
+    print("\n| | store | without | ratio (min/median/max) |\n|---|---|---|---|")
+    for what, of in figures.items():
+        store, without = (of[name] for name in JOBS)
+        ratios = [a / b for a, b in zip(store, without)]
+        cells = [f"{1e3 * statistics.median(values):.0f} ms" for values in (store, without)]
+        print(f"| {what} | {cells[0]} | {cells[1]} | {min(ratios):.3f} / {statistics.median(ratios):.3f} / {max(ratios):.3f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The KV of prompts outlives the workers that computed it: workers load it from the store of their node. Tokens stay the same."""
+
+import os
+import random
+import signal
+import tempfile
+import threading
+
+import httpx
+import pytest
+
+from conftest import assert_idle, eventually, metric, running_job
+
+BLOCK = 64
+
+
+def words(count, seed):
+    """Returns random tokens of the vocabulary's plain range."""
+    draw = random.Random(seed)
+    return [draw.randrange(300, 40000) for _ in range(count)]
+
+
+def complete(url, prompt, tokens=10):
+    body = {"model": "smollm2", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "return_token_ids": True, "ignore_eos": True}
+    reply = httpx.post(url + "/v1/completions", json=body, timeout=120)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def tokens_of(reply):
+    return reply["choices"][0]["token_ids"]
+
+
+def blocks_of(count):
+    """Returns how many of so many tokens lie in whole blocks."""
+    return count // BLOCK * BLOCK
+
+
+@pytest.fixture(scope="module")
+def job():
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        with running_job(folder, extra="kv_store: {memory: 256MiB}\n") as running:
+            eventually(lambda: running.processes()["store-0"]["state"] == "ready", what="the store is ready")
+            yield running
+
+
+def kill(job, *names):
+    """Kills these processes, and waits until their successors serve."""
+    before = job.processes()
+    for name in names:
+        os.kill(before[name]["pid"], signal.SIGKILL)
+
+    def came_back():
+        now = job.processes()
+        return all(now[name]["pid"] != before[name]["pid"] and now[name]["state"] == "ready" for name in names)
+
+    eventually(came_back, seconds=60, what=f"{names} serve again")
+
+
+def store_has(job, tokens):
+    """Waits until the workers have given so many tokens to the store, in all."""
+    workers = [job.processes()[name]["url"] for name in ("prefill-0", "decode-0")]
+    eventually(
+        lambda: sum(metric(url, "pdjob_kv_store_given_total") for url in workers) >= tokens,
+        what=f"{tokens} tokens are in the store",
+    )
+
+
+def test_workers_that_come_anew_load_what_the_dead_ones_computed(job, single):
+    prompt = words(700, seed=1)
+    expected = tokens_of(complete(single.url, prompt))
+    reply = complete(job.url, prompt)
+    assert tokens_of(reply) == expected
+    store_has(job, blocks_of(700))
+    kill(job, "prefill-0", "decode-0")
+    again = complete(job.url, prompt)
+    assert tokens_of(again) == expected
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == blocks_of(699)
+    assert metric(job.processes()["prefill-0"]["url"], "pdjob_kv_store_hits_total") == blocks_of(699)
+    assert_idle(job)
+
+
+def test_the_next_turn_loads_the_tokens_that_a_dead_worker_generated(job, single):
+    prompt = words(100, seed=2)
+    answer = tokens_of(complete(job.url, prompt, tokens=120))
+    store_has(job, blocks_of(219))
+    kill(job, "prefill-0", "decode-0")
+    turn = prompt + answer + words(20, seed=3)
+    reply = complete(job.url, turn)
+    assert tokens_of(reply) == tokens_of(complete(single.url, turn))
+    assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] >= blocks_of(len(prompt) + len(answer) - 1)
+
+
+def test_a_killed_store_costs_no_request(job, single):
+    prompts = [words(200 + 10 * number, seed=10 + number) for number in range(6)]
+    expected = [tokens_of(complete(single.url, prompt)) for prompt in prompts]
+    answers, errors = {}, []
+
+    def ask(number):
+        try:
+            for turn in range(4):
+                answers[number, turn] = tokens_of(complete(job.url, prompts[number]))
+        except AssertionError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask, args=[number]) for number in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        kill(job, "store-0")
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert answers == {(number, turn): expected[number] for number in range(len(prompts)) for turn in range(4)}
+    assert job.status()["state"] == "ready"
+
+
+def test_a_store_that_came_anew_gets_what_workers_still_have(job, single):
+    prompt = words(300, seed=4)
+    expected = tokens_of(complete(job.url, prompt))
+    kill(job, "store-0")
+    given = metric(job.processes()["prefill-0"]["url"], "pdjob_kv_store_given_total")
+    complete(job.url, words(20, seed=5))  # It names the new store to the workers.
+    eventually(
+        lambda: metric(job.processes()["prefill-0"]["url"], "pdjob_kv_store_given_total") >= given + blocks_of(300),
+        what="the new store has the prompt",
+    )
+    kill(job, "prefill-0")
+    reply = complete(job.url, prompt)
+    assert tokens_of(reply) == expected == tokens_of(complete(single.url, prompt))
+    assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == blocks_of(299)
