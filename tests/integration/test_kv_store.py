@@ -1,5 +1,6 @@
 """The KV of prompts outlives the workers that computed it: workers load it from the store of their node. Tokens stay the same."""
 
+import contextlib
 import os
 import random
 import signal
@@ -36,12 +37,18 @@ def blocks_of(count):
     return count // BLOCK * BLOCK
 
 
-@pytest.fixture(scope="module")
-def job():
+@contextlib.contextmanager
+def job_with_store():
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         with running_job(folder, extra="kv_store: {memory: 256MiB}\n") as running:
             eventually(lambda: running.processes()["store-0"]["state"] == "ready", what="the store is ready")
             yield running
+
+
+@pytest.fixture(scope="module")
+def job():
+    with job_with_store() as running:
+        yield running
 
 
 def kill(job, *names):
@@ -57,21 +64,23 @@ def kill(job, *names):
     eventually(came_back, seconds=60, what=f"{names} serve again")
 
 
-def store_has(job, tokens):
-    """Waits until the workers have given so many tokens to the store, in all."""
-    workers = [job.processes()[name]["url"] for name in ("prefill-0", "decode-0")]
-    eventually(
-        lambda: sum(metric(url, "pdjob_kv_store_given_total") for url in workers) >= tokens,
-        what=f"{tokens} tokens are in the store",
-    )
+def stored(job):
+    """Returns how many blocks the store has."""
+    return metric(job.processes()["store-0"]["url"], "pdjob_store_blocks")
+
+
+def store_gets(job, tokens, before):
+    """Waits until the store has the blocks of so many tokens more."""
+    eventually(lambda: stored(job) >= before + tokens // BLOCK, what=f"{tokens} tokens are in the store")
 
 
 def test_workers_that_come_anew_load_what_the_dead_ones_computed(job, single):
     prompt = words(700, seed=1)
     expected = tokens_of(complete(single.url, prompt))
+    before = stored(job)
     reply = complete(job.url, prompt)
     assert tokens_of(reply) == expected
-    store_has(job, blocks_of(700))
+    store_gets(job, 700, before)
     kill(job, "prefill-0", "decode-0")
     again = complete(job.url, prompt)
     assert tokens_of(again) == expected
@@ -82,8 +91,9 @@ def test_workers_that_come_anew_load_what_the_dead_ones_computed(job, single):
 
 def test_the_next_turn_loads_the_tokens_that_a_dead_worker_generated(job, single):
     prompt = words(100, seed=2)
+    before = stored(job)
     answer = tokens_of(complete(job.url, prompt, tokens=120))
-    store_has(job, blocks_of(219))
+    store_gets(job, 219, before)
     kill(job, "prefill-0", "decode-0")
     turn = prompt + answer + words(20, seed=3)
     reply = complete(job.url, turn)
@@ -115,17 +125,14 @@ def test_a_killed_store_costs_no_request(job, single):
     assert job.status()["state"] == "ready"
 
 
-def test_a_store_that_came_anew_gets_what_workers_still_have(job, single):
-    prompt = words(300, seed=4)
-    expected = tokens_of(complete(job.url, prompt))
-    kill(job, "store-0")
-    given = metric(job.processes()["prefill-0"]["url"], "pdjob_kv_store_given_total")
-    complete(job.url, words(20, seed=5))  # It names the new store to the workers.
-    eventually(
-        lambda: metric(job.processes()["prefill-0"]["url"], "pdjob_kv_store_given_total") >= given + blocks_of(300),
-        what="the new store has the prompt",
-    )
-    kill(job, "prefill-0")
-    reply = complete(job.url, prompt)
-    assert tokens_of(reply) == expected == tokens_of(complete(single.url, prompt))
-    assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == blocks_of(299)
+def test_a_store_that_came_anew_gets_what_workers_still_have(single):
+    with job_with_store() as job:
+        prompt = words(300, seed=4)
+        expected = tokens_of(complete(job.url, prompt))
+        kill(job, "store-0")
+        complete(job.url, words(20, seed=5))  # It names the new store to the workers.
+        store_gets(job, 300, 0)
+        kill(job, "prefill-0")
+        reply = complete(job.url, prompt)
+        assert tokens_of(reply) == expected == tokens_of(complete(single.url, prompt))
+        assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == blocks_of(299)
