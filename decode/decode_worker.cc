@@ -169,9 +169,9 @@ void DecodeWorker::on(const worker::FetchReleased& event, Instant /*now*/, Effec
 }
 
 void DecodeWorker::on(const worker::LoadEnded& event, Instant /*now*/, Effects& effects) {
-  const auto request = batcher_.load_ended(event, effects);
-  if (request && !event.region_safe) {
-    fail(*request, worker::store_failed(), effects);
+  const auto load = batcher_.load_ended(event, effects);
+  if (load && load->failed) {
+    fail(load->request, worker::store_failed(), effects);
   }
   admit(effects);
   report_if_drained(effects);

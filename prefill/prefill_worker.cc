@@ -71,11 +71,12 @@ void PrefillWorker::admit(Effects& effects) {
     if (next.kv == KvMode::kOffer) {
       const SequenceId sequence = held->sequences.front();
       batcher_.keep_first(next.request);
-      offers_[next.request] = {
-          .sequence = sequence, .rows = held->there.rows, .prompt = held->there.prompt};
+      // A load may write the rows that are there once more.
+      const uint32_t ready = batcher_.loads(next.request) ? 0 : held->there.rows;
+      offers_[next.request] = {.sequence = sequence, .rows = ready, .prompt = held->there.prompt};
       effects.push_back(worker::StartOffer{.request = next.request, .sequence = sequence});
-      if (held->there.rows > 0) {
-        effects.push_back(worker::OfferRows{.request = next.request, .ready = held->there.rows});
+      if (ready > 0) {
+        effects.push_back(worker::OfferRows{.request = next.request, .ready = ready});
       }
     }
   }
@@ -165,14 +166,13 @@ void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects
 }
 
 void PrefillWorker::on(const worker::LoadEnded& event, Instant /*now*/, Effects& effects) {
-  if (const auto request = batcher_.load_ended(event, effects)) {
-    const auto offer = offers_.find(*request);
-    const uint32_t offered = offer == offers_.end() ? 0 : offer->second.rows;
-    if (!event.region_safe || event.rows < offered) {
-      fail(*request, worker::store_failed(), effects);
-    } else if (offer != offers_.end() && offered < event.rows) {
+  if (const auto load = batcher_.load_ended(event, effects)) {
+    const auto offer = offers_.find(load->request);
+    if (load->failed) {
+      fail(load->request, worker::store_failed(), effects);
+    } else if (offer != offers_.end() && event.rows > 0) {
       offer->second.rows = event.rows;
-      effects.push_back(worker::OfferRows{.request = *request, .ready = event.rows});
+      effects.push_back(worker::OfferRows{.request = load->request, .ready = event.rows});
     }
   }
   admit(effects);

@@ -289,8 +289,14 @@ bool BlockExchange::take(const kvtransfer::EndpointEvent& event, std::vector<New
     }
     const SequenceId sequence = found->second.sequence;
     Load& load = loads_.at(sequence);
-    if (failed->error.code != ErrorCode::kNotFound && !load.stopped) {
-      leave_alone(failed->error);
+    if (failed->error.code != ErrorCode::kNotFound) {
+      // Rows of this block that were there may be overwritten.
+      const uint32_t intact = std::min(load.there, found->second.block * kBlockTokens);
+      load.there = intact;
+      about_to_trim(sequence, intact);
+      if (!load.stopped) {
+        leave_alone(failed->error);
+      }
     }
     if (failed->region_safe) {
       asked_.erase(found);

@@ -56,7 +56,8 @@ void Batcher::give_back(SequenceId sequence, const PromptRows& kept, std::vector
   free_.put(sequence, kept, effects);
 }
 
-std::optional<RequestId> Batcher::load_ended(const LoadEnded& event, std::vector<Effect>& effects) {
+std::optional<Batcher::LoadOutcome> Batcher::load_ended(const LoadEnded& event,
+                                                        std::vector<Effect>& effects) {
   const auto found = std::ranges::find_if(requests_, [&](const auto& each) {
     return each.second.loads && each.second.first == event.sequence;
   });
@@ -67,12 +68,19 @@ std::optional<RequestId> Batcher::load_ended(const LoadEnded& event, std::vector
     return std::nullopt;
   }
   Request& request = found->second;
-  if (event.region_safe) {
-    request.loads = false;
+  // Rows of a prompt that is complete cannot be computed again here.
+  const bool lost = request.forked && event.rows < request.prompt_tokens;
+  if (!event.region_safe || lost) {
+    return LoadOutcome{.request = found->first, .failed = true};
+  }
+  request.loads = false;
+  if (request.forked) {
+    request.choices.front().computed = event.rows - request.prompt_tokens;
+  } else {
     request.prompt_computed = event.rows;
     report_reuse(found->first, request, effects);
   }
-  return found->first;
+  return LoadOutcome{.request = found->first};
 }
 
 void Batcher::load_released(SequenceId sequence, std::vector<Effect>& effects) {
@@ -97,12 +105,15 @@ void Batcher::start_prompt(const RequestArrived& request, const Held& held,
   if (!request.has_store || held.there.prompt == nullptr || missing < kLoadMin) {
     return report_reuse(request.request, entry, effects);
   }
-  entry.loads = true;
-  loading_.emplace(entry.first, false);
-  effects.push_back(LoadRows{.request = request.request,
-                             .sequence = entry.first,
-                             .prompt = held.there.prompt,
-                             .rows = held.there.rows});
+  load(request.request, entry, held.there.prompt, held.there.rows, effects);
+}
+
+void Batcher::load(RequestId id, Request& request, const Prompt& prompt, uint32_t rows,
+                   std::vector<Effect>& effects) {
+  request.loads = true;
+  loading_.emplace(request.first, false);
+  effects.push_back(
+      LoadRows{.request = id, .sequence = request.first, .prompt = prompt, .rows = rows});
 }
 
 Batcher::Request& Batcher::hold(const RequestArrived& request, const Held& held) {
@@ -117,6 +128,7 @@ Batcher::Request& Batcher::hold(const RequestArrived& request, const Held& held)
                 .prompt_tokens = request.prompt_tokens,
                 .prompt_computed = held.there.rows,
                 .max_tokens = request.max_tokens,
+                .has_store = request.has_store,
                 .reads_prompt = held.reads_prompt,
                 .group = held.group == RequestId{} ? request.request : held.group,
                 .turn = request.request};
@@ -232,7 +244,7 @@ void Batcher::add_continued_items(RequestId id, const Request& request, uint32_t
   for (uint32_t index = 0; index < request.choices.size() && request.forked; ++index) {
     const Choice& choice = request.choices[index];
     const uint32_t count = std::min(choice.behind(), room);
-    if (!choice.sequence || choice.behind() <= 1 || count == 0) {
+    if (!choice.sequence || choice.behind() <= 1 || count == 0 || request.loads) {
       continue;
     }
     room -= count;
@@ -298,6 +310,11 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
   }
   if (!request.forked && token.choice + 1 == request.choices.size()) {
     end_forking(request, effects);
+  }
+  // Its tokens up to here were computed elsewhere.
+  if (request.has_store && request.choices.size() == 1 && !choice.ended &&
+      choice.behind() > kLoadMin) {
+    load(token.request, request, nullptr, request.prompt_tokens, effects);
   }
   const bool all_ended = std::all_of(request.choices.begin(), request.choices.end(),
                                      [](const Choice& c) { return c.ended; });

@@ -13,9 +13,9 @@
 // because each token's output may take as much memory as a row of logits. A sequence that becomes
 // free keeps the rows of its prompt for a later prompt with the same beginning (prompt_cache.h).
 //
-// Where there is a store of KV, a prompt that misses many rows asks it first: the request has its
-// sequences, and no step computes its prompt until LoadEnded. A sequence that the store may write
-// is given to nobody. Pure.
+// Where there is a store of KV, a prompt that misses many rows asks it first, and so does a
+// continued choice: the request has its sequences, and no step computes its prompt, or its earlier
+// tokens, until LoadEnded. A sequence that the store may write is given to nobody. Pure.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,9 @@ struct Held {
   RequestId group;                    // group_of().
 };
 
-// Of a request whose sequence a store may still write: another pair serves it.
+// Of a request whose rows a store has spoiled, or may still write: another pair serves it.
 inline Error store_failed() {
-  return {ErrorCode::kUnavailable, "the store of KV hangs while it writes this prompt's rows"};
+  return {ErrorCode::kUnavailable, "the store of KV failed while it wrote this prompt's rows"};
 }
 
 // How many sequences a request with so many choices holds at the same time.
@@ -77,9 +77,15 @@ class Batcher {
   };
   void drop(RequestId request, Rows rows, std::vector<Effect>& effects);
   bool holds(RequestId request) const { return requests_.contains(request); }
-  // The load of a sequence has ended: its prompt goes on from there. Returns the request, unless it
-  // is gone. If the store may still write, the caller drops the request.
-  std::optional<RequestId> load_ended(const LoadEnded& event, std::vector<Effect>& effects);
+  // Its first sequence is being loaded.
+  bool loads(RequestId request) const { return requests_.at(request).loads; }
+  // The load of a sequence has ended: its request goes on from there, unless it is gone. One that
+  // failed has to be dropped.
+  struct LoadOutcome {
+    RequestId request;
+    bool failed = false;
+  };
+  std::optional<LoadOutcome> load_ended(const LoadEnded& event, std::vector<Effect>& effects);
   void load_released(SequenceId sequence, std::vector<Effect>& effects);
 
   // The next batch; empty if there is nothing to run.
@@ -129,6 +135,7 @@ class Batcher {
     uint32_t prompt_tokens = 0;
     uint32_t prompt_computed = 0;
     uint32_t max_tokens = 0;
+    bool has_store = false;
     bool loads = false;   // The first sequence is being loaded.
     bool forked = false;  // Every choice has the prompt's rows.
     bool keep_first = false;
@@ -138,6 +145,8 @@ class Batcher {
   };
 
   Request& hold(const RequestArrived& request, const Held& held);
+  void load(RequestId id, Request& request, const Prompt& prompt, uint32_t rows,
+            std::vector<Effect>& effects);
   static void report_reuse(RequestId id, const Request& request, std::vector<Effect>& effects);
   void add_decoding_items(std::vector<BatchItem>& items) const;
   void add_prompt_items(std::vector<BatchItem>& items);

@@ -101,7 +101,7 @@ void EngineLoop::take(EngineCommand& command) {
                 .deadline = request.deadline,
                 .prompt = request.shares_prompt ? prompt : nullptr,
                 .reads_prompt = request.reading != PromptReading::kNothing,
-                .has_store = request.store.has_value(),
+                .has_store = request.store.has_value() && request.shares_prompt,
                 .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.link_transfer),
                 .two_hop = request.two_hop};
             blocks_.use(request.store);
@@ -307,9 +307,9 @@ void EngineLoop::apply(Effect& effect, std::vector<Event>& events) {
           },
           [&](const LoadRows& e) {
             std::vector<BlockExchange::News> news;
-            blocks_.load(e.sequence,
-                         {.tokens = {e.prompt, &e.prompt->tokens}, .tenant = e.prompt->tenant},
-                         e.rows, news);
+            const Prompt all = e.prompt != nullptr ? e.prompt : all_tokens(live_.at(e.request));
+            blocks_.load(e.sequence, {.tokens = {all, &all->tokens}, .tenant = all->tenant}, e.rows,
+                         news);
             take_block_news(news, events);
           },
           [&](const CancelLoad& e) { blocks_.cancel(e.sequence); },
@@ -353,6 +353,13 @@ void EngineLoop::apply(Effect& effect, std::vector<Event>& events) {
           [&](const ReportDrained&) { outputs_.push_back(WorkerDrained{}); },
       },
       effect);
+}
+
+Prompt EngineLoop::all_tokens(const Live& live) {
+  std::vector<Token> tokens = live.prompt->tokens;
+  const std::vector<Token>& resumed = live.request.resumed.front();
+  tokens.insert(tokens.end(), resumed.begin(), resumed.end());
+  return make_prompt(std::move(tokens), live.prompt->tenant);
 }
 
 std::span<const Token> EngineLoop::tokens_of(const Live& live, const BatchItem& item) {

@@ -95,6 +95,8 @@ class EngineLoop {
   void feed(Event event);
   // Applies one effect and adds the events that it causes to `events`.
   void apply(Effect& effect, std::vector<Event>& events);
+  // Of a continued request: its prompt, and what its choice has generated.
+  static Prompt all_tokens(const Live& live);
   static std::span<const Token> tokens_of(const Live& live, const BatchItem& item);
   void apply_step(const RunStep& effect, std::vector<Event>& events);
   void apply_fetch(const StartFetch& effect, std::vector<Event>& events);

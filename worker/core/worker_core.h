@@ -189,7 +189,7 @@ struct WithdrawOffer {  // OfferEnded follows.
 struct LoadRows {
   RequestId request;
   SequenceId sequence;
-  Prompt prompt;
+  Prompt prompt;  // Null: all tokens that its only choice has so far.
   uint32_t rows = 0;
 };
 struct CancelLoad {  // LoadEnded follows soon.

@@ -156,6 +156,49 @@ TEST_F(PrefillWorkerTest, AnswersAWholeGenerationOfADirectClient) {
   EXPECT_TRUE(story.idle());
 }
 
+// --- rows that a store may have
+
+struct LoadingPrefillWorkerTest : testing::Test {
+  static RequestArrived offered(uint64_t request) {
+    std::vector<Token> prompt(200);
+    std::iota(prompt.begin(), prompt.end(), 1);
+    return {.request = RequestId{request},
+            .prompt_tokens = 200,
+            .kv = KvMode::kOffer,
+            .prompt = worker::make_prompt(std::move(prompt)),
+            .has_store = true,
+            .awaited = true};
+  }
+  worker::CoreStory story{core_factory({.chunk_tokens = 100})(
+      {.sequences = 2, .rows_per_sequence = 256, .batch_tokens = 100})};
+};
+
+TEST_F(LoadingPrefillWorkerTest, OffersWhatWasLoadedAndComputesTheRest) {
+  EXPECT_EQ(story.arrive(offered(1)), (Words{"load r1 s0 from 0", "offer r1 s0"}));
+  EXPECT_EQ(story.run(), Words{});
+  EXPECT_EQ(story.step(worker::LoadEnded{.sequence = SequenceId{0}, .rows = 192}),
+            (Words{"reuse r1 192/200", "rows r1 192"}));
+  EXPECT_EQ(story.run(), Words{"run s0:r1[192+8]*1"});
+}
+
+TEST_F(LoadingPrefillWorkerTest, FailsOnlyTheRequestWhoseRowsAStoreMayWrite) {
+  story.arrive(offered(1));
+  EXPECT_EQ(story.step(worker::LoadEnded{.sequence = SequenceId{0}, .region_safe = false}),
+            (Words{"fail r1 unavailable", "withdraw r1", "end r1"}));
+  EXPECT_EQ(story.offer_ended(1), Words{"cancel-load s0"});
+  EXPECT_EQ(story.arrive(offered(2)), (Words{"load r2 s1 from 0", "offer r2 s1"}));
+  EXPECT_EQ(story.step(worker::LoadReleased{SequenceId{0}}), Words{"clear s0"});
+}
+
+TEST_F(LoadingPrefillWorkerTest, AClientThatLeavesEndsTheLoad) {
+  story.arrive(offered(1));
+  EXPECT_EQ(story.cancel(1), (Words{"withdraw r1", "end r1"}));
+  EXPECT_EQ(story.offer_ended(1), Words{"cancel-load s0"});
+  EXPECT_EQ(story.step(worker::LoadEnded{.sequence = SequenceId{0}, .rows = 64}),
+            Words{"clear s0"});
+  EXPECT_TRUE(story.idle());
+}
+
 // --- rows that are there already
 
 struct KeepingPrefillWorkerTest : PrefillWorkerTest {

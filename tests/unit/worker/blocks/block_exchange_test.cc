@@ -197,6 +197,16 @@ TEST_F(BlockExchangeTest, RowsThatAreThereStayAndOnlyTheOthersAreLoaded) {
   EXPECT_EQ(std::vector(rows, rows + bytes), before);
 }
 
+TEST_F(BlockExchangeTest, RowsThatABrokenBlockMayHaveSpoiltAreNotUsed) {
+  const auto prompt = tokens(300);
+  compute(kFirst, std::span(*prompt).first(70));
+  load(prompt, 70);
+  fail(ErrorCode::kCorrupt);
+  EXPECT_EQ(rows_loaded(), 64U);
+  EXPECT_EQ(engine_->length(kFirst), 64U);
+  EXPECT_EQ(exchange_.sequences().names(kFirst).size(), 1U);
+}
+
 TEST_F(BlockExchangeTest, AStoreThatIsLateIsLeftAloneForAWhile) {
   load(tokens(300));
   fail(ErrorCode::kTimeout);

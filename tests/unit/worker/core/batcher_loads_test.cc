@@ -29,8 +29,10 @@ struct LoadingBatcher : testing::Test {
   }
   Words load_ended(uint32_t sequence, uint32_t rows, bool region_safe = true) {
     std::vector<Effect> effects;
-    goes_on = batcher.load_ended(
+    const auto load = batcher.load_ended(
         {.sequence = SequenceId{sequence}, .rows = rows, .region_safe = region_safe}, effects);
+    goes_on = load && !load->failed;
+    failed = load && load->failed;
     return words(effects);
   }
   Words drop(uint64_t request) {
@@ -46,14 +48,15 @@ struct LoadingBatcher : testing::Test {
 
   Batcher batcher{{.engine = {.sequences = 2, .rows_per_sequence = 512, .batch_tokens = 256},
                    .prompt_tokens_per_step = 256}};
-  std::optional<RequestId> goes_on;  // The result of the last load_ended().
+  // The result of the last load_ended(); both false: the request is gone.
+  bool goes_on = false, failed = false;
 };
 
 TEST_F(LoadingBatcher, IsComputedFromWhereItsLoadEnded) {
   EXPECT_EQ(start(1, prompt(300)), Words{"load r1 s0 from 0"});
   EXPECT_EQ(run(), "run") << "no step computes it meanwhile";
   EXPECT_EQ(load_ended(0, 256), Words{"reuse r1 256/300"});
-  EXPECT_EQ(goes_on, RequestId{1});
+  EXPECT_TRUE(goes_on);
   EXPECT_EQ(run(), "run s0:r1[256+44]*1");
 }
 
@@ -79,14 +82,14 @@ TEST_F(LoadingBatcher, ASequenceThatTheStoreMayWriteIsGivenToNobody) {
   EXPECT_EQ(batcher.sequences_free(), 1U);
   EXPECT_EQ(batcher.rows_used(), 512U);
   EXPECT_EQ(load_ended(0, 128), Words{"clear s0"});
-  EXPECT_EQ(goes_on, std::nullopt);
+  EXPECT_FALSE(goes_on || failed);
   EXPECT_EQ(batcher.sequences_free(), 2U);
 }
 
 TEST_F(LoadingBatcher, AStoreThatHangsKeepsTheSequenceUntilItIsReleased) {
   start(1, prompt(300));
   EXPECT_EQ(load_ended(0, 0, false), Words{});
-  EXPECT_EQ(goes_on, RequestId{1}) << "its request is dropped by the caller";
+  EXPECT_TRUE(failed) << "its request is dropped by the caller";
   drop(1);
   EXPECT_EQ(batcher.sequences_free(), 1U);
   std::vector<Effect> effects;
@@ -101,10 +104,47 @@ TEST_F(LoadingBatcher, AHolderMayGiveTheSequenceBackAfterTheLoad) {
   batcher.keep_first(RequestId{1});
   EXPECT_EQ(drop(1), Words{});
   EXPECT_EQ(load_ended(0, 128), Words{});
-  EXPECT_EQ(goes_on, std::nullopt);
+  EXPECT_FALSE(goes_on || failed);
   std::vector<Effect> effects;
   batcher.give_back(SequenceId{0}, {}, effects);
   EXPECT_EQ(words(effects), Words{"clear s0"});
+}
+
+// --- choices that another worker began
+
+struct ContinuedBatcher : LoadingBatcher {
+  // Its prompt of 100 tokens was fetched, and `count` tokens are known.
+  Words go_on(uint32_t count) {
+    std::vector<Effect> effects;
+    const RequestArrived arrived{.request = RequestId{1},
+                                 .prompt_tokens = 100,
+                                 .max_tokens = 400,
+                                 .kv = KvMode::kFetch,
+                                 .prompt = prompt(100),
+                                 .has_store = true};
+    const auto held = batcher.take(arrived, effects);
+    batcher.start_decoding(arrived, *held);
+    batcher.token_sampled({.request = RequestId{1}, .count = count}, effects);
+    return words(effects);
+  }
+};
+
+TEST_F(ContinuedBatcher, ManyTokensAreLoadedBeforeTheRestIsComputed) {
+  EXPECT_EQ(go_on(200), (Words{"deliver r1.0", "load r1 s0 from 100"}));
+  EXPECT_EQ(run(), "run");
+  EXPECT_EQ(load_ended(0, 256), Words{});
+  EXPECT_EQ(run(), "run s0:r1.0[156+44]*1");
+}
+
+TEST_F(ContinuedBatcher, FewTokensAreComputedAtOnce) {
+  EXPECT_EQ(go_on(50), Words{"deliver r1.0"});
+  EXPECT_EQ(run(), "run s0:r1.0[0+50]*1");
+}
+
+TEST_F(ContinuedBatcher, FailsIfTheStoreSpoiltRowsOfItsPrompt) {
+  go_on(200);
+  load_ended(0, 64);
+  EXPECT_TRUE(failed);
 }
 
 }  // namespace
