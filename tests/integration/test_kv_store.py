@@ -1,6 +1,7 @@
 """The KV of prompts outlives the workers that computed it: workers load it from the store of their node. Tokens stay the same."""
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -38,9 +39,9 @@ def blocks_of(count):
 
 
 @contextlib.contextmanager
-def job_with_store():
+def job_with_store(**options):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder, extra="kv_store: {memory: 256MiB}\n") as running:
+        with running_job(folder, extra="kv_store: {memory: 256MiB}\n", **options) as running:
             eventually(lambda: running.processes()["store-0"]["state"] == "ready", what="the store is ready")
             yield running
 
@@ -136,3 +137,33 @@ def test_a_store_that_came_anew_gets_what_workers_still_have(single):
         reply = complete(job.url, prompt)
         assert tokens_of(reply) == expected == tokens_of(complete(single.url, prompt))
         assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == blocks_of(299)
+
+
+def test_a_hung_store_costs_no_request(single):
+    with job_with_store() as job:
+        prompt = words(300, seed=6)
+        expected = tokens_of(complete(job.url, prompt))
+        store_gets(job, 300, 0)
+        kill(job, "prefill-0")
+        complete(job.url, words(20, seed=7))
+        os.kill(job.processes()["store-0"]["pid"], signal.SIGSTOP)
+        for _ in range(3):
+            assert tokens_of(complete(job.url, prompt)) == expected == tokens_of(complete(single.url, prompt))
+
+
+def test_a_stream_that_goes_on_loads_what_the_dead_worker_generated(single):
+    with job_with_store(decode=2) as job:
+        prompt, answer, victim = words(70, seed=8), [], []
+        body = {"model": "smollm2", "prompt": prompt, "max_tokens": 330, "temperature": 0, "return_token_ids": True, "ignore_eos": True}
+        with httpx.stream("POST", job.url + "/v1/completions", json={**body, "stream": True}, timeout=120) as reply:
+            worker = reply.headers["x-pdjob-worker"]
+            for line in reply.iter_lines():
+                if line.startswith("data: {"):
+                    answer += json.loads(line.removeprefix("data: "))["choices"][0].get("token_ids") or []
+                if len(answer) >= 300 and not victim:
+                    store_gets(job, 70 + 280, 0)
+                    victim.append(worker)
+                    os.kill(job.processes()[worker]["pid"], signal.SIGKILL)
+        assert answer == tokens_of(complete(single.url, prompt, tokens=330))
+        other = {"decode-0": "decode-1", "decode-1": "decode-0"}[victim[0]]
+        assert metric(job.processes()[other]["url"], "pdjob_kv_store_hits_total") >= blocks_of(70 + 280) - blocks_of(70) - BLOCK
