@@ -94,11 +94,12 @@ void AuditApi::run(Audited audited) {
       .path = path,
       .headers = {{"Content-Type", "application/json"}, {openai::header::kRequestId, id}}};
   const auto tenant = static_cast<Admission::Tenant>(audited.tenant);
-  relay_.route_alone(relay_.next_id(), tenant, request, *std::move(body),
-                     std::make_unique<AsyncSink>(
-                         kAnswerBytesMax, [this, audited = std::move(audited)](AsyncAnswer answer) {
-                           end(audited, answer.status, answer.body);
-                         }));
+  relay_.route_alone(
+      relay_.next_id(), tenant, request, *std::move(body),
+      std::make_unique<AsyncSink>(kAnswerBytesMax,
+                                  [this, audited = std::move(audited)](const AsyncAnswer& answer) {
+                                    end(audited, answer.status, answer.body);
+                                  }));
 }
 
 void AuditApi::end(const Audited& audited, int status, const std::string& answer) {
