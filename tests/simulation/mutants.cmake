@@ -163,3 +163,7 @@ unit_mutant(adoption_forgets_sizes launcher/job/job_adoption_test.cc pdjob_launc
 unit_mutant(adoption_does_not_ask launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/supervision.cc "turn.emit(Send{process.name, net::RegisterAsked{}});  // An" "// An")
 unit_mutant(stragglers_forget_waits launcher/scaling/stragglers_test.cc pdjob_launcher_scaling launcher/scaling/stragglers.cc "    groups_[group.name] = {.next = group.next," "    groups_[group.name] = {.next = {},")
 unit_mutant(trust_forgets_record launcher/placement/node_trust_test.cc pdjob_launcher_placement launcher/placement/node_trust.cc "    if (known.faults >= kForgotten) {" "    if (false) {")
+unit_mutant(store_forgets_digests store/block_store_test.cc pdjob_store_kv store/block_store.cc "                  .digest = kept.digest," "")
+unit_mutant(store_reuses_unsafe_slots store/block_store_chance_test.cc pdjob_store_kv store/block_store.cc "  if (event.region_safe) {" "  if (true) {")
+unit_mutant(given_rows_change_unseen worker/blocks/block_exchange_test.cc pdjob_worker_blocks worker/blocks/block_exchange.cc "      given.changed->store(true);" "")
+unit_mutant(loading_sequences_are_given worker/core/batcher_loads_test.cc pdjob_worker_core worker/core/batcher.cc "    loading->second = true;" "    free_.put(sequence, kept, effects);")

@@ -12,13 +12,13 @@ namespace pdjob::worker {
 namespace {
 
 using kvtransfer::BlockNews;
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr uint32_t kAskedAtOnce = 32;  // Blocks of one load under way.
-// Of the first block, and of those at once. A store that is slower gains nothing.
-constexpr Duration kFirstAnswer = milliseconds(500);
-constexpr Duration kAnswer = seconds(3);
+// Of the first block, and of those at once. Both ends may wait for cores. A store that is slower
+// gains nothing.
+constexpr Duration kFirstAnswer = seconds(2);
+constexpr Duration kAnswer = seconds(5);
 constexpr Duration kRest = seconds(5);
 constexpr Duration kGiven = seconds(10);  // A fetch of the store.
 constexpr size_t kToldMax = 4096;         // Blocks that the store may fetch.
