@@ -38,8 +38,8 @@ struct TransferId {
 };
 std::ostream& operator<<(std::ostream& out, const TransferId& id);
 
-// What the KV rows of a block of tokens are: a digest of the model's fingerprint, the weights'
-// version, the tenant, and all tokens from the beginning (worker/core/block_names.h).
+// The name of a block of KV rows: a digest of the model's fingerprint, the tenant, and all tokens
+// from the beginning (worker/blocks/block_names.h).
 struct BlockName {
   uint64_t high = 0;
   uint64_t low = 0;

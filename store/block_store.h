@@ -1,5 +1,5 @@
 // BlockStore: the core of a store. It decides which blocks are kept, offered, refused, fetched and
-// evicted. It moves no bytes, and knows no models.
+// evicted. Bytes and models are unknown to it.
 //
 //   told kHeld --> queued --> fetching --FetchDone--> kept --evicted, or its bytes are corrupt--> .
 //                     |           \--FetchFailed, unsafe--> retired --FetchReleased--> .

@@ -201,21 +201,6 @@ void ConfigReader::State::take_in_range(const ConfigEntry& entry, T parsed, Fiel
   value = parsed;
 }
 
-// "8GiB" as "8589934592". Any other text stays as it is.
-std::string in_bytes(const std::string& written) {
-  static constexpr std::array<std::pair<std::string_view, int>, 4> kUnits{
-      {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
-  for (const auto& [unit, shift] : kUnits) {
-    if (written.ends_with(unit)) {
-      const std::string number = written.substr(0, written.size() - unit.size());
-      const auto parsed = parse_number<uint64_t>(number);
-      const bool fits = parsed && *parsed <= UINT64_MAX >> shift;
-      return fits && is_whole_number(number) ? std::to_string(*parsed << shift) : written;
-    }
-  }
-  return written;
-}
-
 template <class T>
 void ConfigReader::State::whole_number(std::string_view key, T& value, const FieldText& text,
                                        FieldRange<T> range) {

@@ -6,6 +6,9 @@
 #include <charconv>
 #include <filesystem>
 #include <numeric>
+#include <utility>
+
+#include "common/parse_number.h"
 
 namespace pdjob {
 namespace {
@@ -64,6 +67,18 @@ std::string format_duration(Duration duration) {
     }
   }
   return duration == Duration::zero() ? "0s" : std::to_string(duration.count()) + "ns";
+}
+
+std::string in_bytes(const std::string& written) {
+  static constexpr std::array<std::pair<std::string_view, int>, 4> kUnits{
+      {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
+  for (const auto& [unit, shift] : kUnits) {
+    if (written.ends_with(unit)) {
+      const auto number = parse_number<uint64_t>(written.substr(0, written.size() - unit.size()));
+      return number && *number <= UINT64_MAX >> shift ? std::to_string(*number << shift) : written;
+    }
+  }
+  return written;
 }
 
 std::string absolute_path(const std::string& path) {

@@ -17,6 +17,9 @@ std::optional<Duration> parse_duration(std::string_view text);
 // The same form, in the largest unit that keeps the exact value.
 std::string format_duration(Duration duration);
 
+// "8GiB" as "8589934592". Any other text stays as it is.
+std::string in_bytes(const std::string& written);
+
 // The path for a process in another folder. One that begins with `~` stays: it depends on who reads
 // it.
 std::string absolute_path(const std::string& path);

@@ -1,4 +1,4 @@
-// What else must hold of an offer's rows. Value.
+// Conditions on the rows of an offer. Value.
 #pragma once
 
 #include <atomic>
@@ -8,8 +8,8 @@
 
 namespace pdjob::kvtransfer {
 
-// Checked after the last row has been read, before COMMIT. If a term does not hold, the offer fails
-// instead, and the receiver uses no row.
+// Checked after the last row has been read, before COMMIT. If one is broken, the offer fails
+// instead, and the receiver drops the rows.
 struct OfferTerms {
   // Its owner sets it before he changes a row. So rows may be offered that nobody keeps: a row that
   // changed while it was read is found here. kUnavailable.

@@ -26,7 +26,7 @@ import time
 import httpx
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from conftest import Job, eventually, job_yaml, metric  # noqa: E402
+from conftest import Job, eventually, job_yaml, kill_and_await, metric  # noqa: E402
 
 PROMPT_TOKENS, STREAM_PROMPT, STREAM_TOKENS, KILL_AT = 3500, 1900, 160, 100
 JOBS = {"store": "kv_store: {memory: 1GiB}\n", "without": ""}
@@ -53,18 +53,6 @@ def ask(url, prompt, tokens, on_token=None):
     return came, answer
 
 
-def kill(job, names):
-    before = job.processes()
-    for name in names:
-        os.kill(before[name]["pid"], signal.SIGKILL)
-
-    def came_back():
-        now = job.processes()
-        return all(now[name]["pid"] != before[name]["pid"] and now[name]["state"] == "ready" for name in names)
-
-    eventually(came_back, seconds=120, what="the workers serve again")
-
-
 def settle(job):
     """Waits until the store has taken all that the workers have for it."""
 
@@ -81,7 +69,7 @@ def come_anew(job, draw):
     prompt = words(PROMPT_TOKENS, draw)
     cold, expected = ask(job.url, prompt, 8)
     settle(job)
-    kill(job, WORKERS)
+    kill_and_await(job, *WORKERS)
     ask(job.url, words(8, draw), 2)  # Connections are made.
     warm, answer = ask(job.url, prompt, 8)
     assert answer == expected, "the tokens are the same"

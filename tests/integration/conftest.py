@@ -207,6 +207,19 @@ def eventually(condition, seconds=30, what="condition"):
     raise AssertionError(f"{what} did not become true in {seconds} s: {reason}")
 
 
+def kill_and_await(job, *names):
+    """Kills these processes with kill -9, and waits until their successors serve."""
+    before = job.processes()
+    for name in names:
+        os.kill(before[name]["pid"], signal.SIGKILL)
+
+    def came_back():
+        now = job.processes()
+        return all(now[name]["pid"] != before[name]["pid"] and now[name]["state"] == "ready" for name in names)
+
+    eventually(came_back, seconds=120, what=f"{names} serve again")
+
+
 def assert_idle(job):
     """Asserts that no engine worker of the job holds a request or a row."""
     for name, process in job.processes().items():

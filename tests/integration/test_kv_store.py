@@ -11,7 +11,7 @@ import threading
 import httpx
 import pytest
 
-from conftest import assert_idle, eventually, metric, running_job
+from conftest import assert_idle, eventually, kill_and_await, metric, running_job
 
 BLOCK = 64
 
@@ -52,19 +52,6 @@ def job():
         yield running
 
 
-def kill(job, *names):
-    """Kills these processes, and waits until their successors serve."""
-    before = job.processes()
-    for name in names:
-        os.kill(before[name]["pid"], signal.SIGKILL)
-
-    def came_back():
-        now = job.processes()
-        return all(now[name]["pid"] != before[name]["pid"] and now[name]["state"] == "ready" for name in names)
-
-    eventually(came_back, seconds=60, what=f"{names} serve again")
-
-
 def stored(job):
     """Returns how many blocks the store has."""
     return metric(job.processes()["store-0"]["url"], "pdjob_store_blocks")
@@ -82,7 +69,7 @@ def test_workers_that_come_anew_load_what_the_dead_ones_computed(job, single):
     reply = complete(job.url, prompt)
     assert tokens_of(reply) == expected
     store_gets(job, 700, before)
-    kill(job, "prefill-0", "decode-0")
+    kill_and_await(job, "prefill-0", "decode-0")
     again = complete(job.url, prompt)
     assert tokens_of(again) == expected
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == blocks_of(699)
@@ -95,7 +82,7 @@ def test_the_next_turn_loads_the_tokens_that_a_dead_worker_generated(job, single
     before = stored(job)
     answer = tokens_of(complete(job.url, prompt, tokens=120))
     store_gets(job, 219, before)
-    kill(job, "prefill-0", "decode-0")
+    kill_and_await(job, "prefill-0", "decode-0")
     turn = prompt + answer + words(20, seed=3)
     reply = complete(job.url, turn)
     assert tokens_of(reply) == tokens_of(complete(single.url, turn))
@@ -118,7 +105,7 @@ def test_a_killed_store_costs_no_request(job, single):
     for thread in threads:
         thread.start()
     for _ in range(2):
-        kill(job, "store-0")
+        kill_and_await(job, "store-0")
     for thread in threads:
         thread.join()
     assert not errors
@@ -130,10 +117,10 @@ def test_a_store_that_came_anew_gets_what_workers_still_have(single):
     with job_with_store() as job:
         prompt = words(300, seed=4)
         expected = tokens_of(complete(job.url, prompt))
-        kill(job, "store-0")
+        kill_and_await(job, "store-0")
         complete(job.url, words(20, seed=5))  # It names the new store to the workers.
         store_gets(job, 300, 0)
-        kill(job, "prefill-0")
+        kill_and_await(job, "prefill-0")
         reply = complete(job.url, prompt)
         assert tokens_of(reply) == expected == tokens_of(complete(single.url, prompt))
         assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == blocks_of(299)
@@ -144,7 +131,7 @@ def test_a_hung_store_costs_no_request(single):
         prompt = words(300, seed=6)
         expected = tokens_of(complete(job.url, prompt))
         store_gets(job, 300, 0)
-        kill(job, "prefill-0")
+        kill_and_await(job, "prefill-0")
         complete(job.url, words(20, seed=7))
         os.kill(job.processes()["store-0"]["pid"], signal.SIGSTOP)
         for _ in range(3):

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/random.h"
 #include "worker/blocks/block_names.h"
 
 namespace pdjob::worker {
@@ -22,13 +23,6 @@ constexpr Duration kAnswer = seconds(5);
 constexpr Duration kRest = seconds(5);
 constexpr Duration kGiven = seconds(10);  // A fetch of the store.
 constexpr size_t kToldMax = 4096;         // Blocks that the store may fetch.
-
-// The finisher of SplitMix64: no two numbers have the same result.
-uint64_t mixed(uint64_t number) {
-  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
-  number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
-  return number ^ (number >> 31);
-}
 
 }  // namespace
 
@@ -73,7 +67,7 @@ void BlockExchange::about_to_trim(SequenceId sequence, uint32_t rows) {
 
 TransferId BlockExchange::next_transfer() {
   ++transfers_made_;
-  return {.high = mixed(options_.seed + 1), .low = mixed(options_.seed + transfers_made_)};
+  return {.high = mix(options_.seed + 1), .low = mix(options_.seed + transfers_made_)};
 }
 
 kvtransfer::Region BlockExchange::block_region(SequenceId sequence, uint32_t block) const {

@@ -414,12 +414,11 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
   }
   StepFinished outcome;
   for (size_t i = 0; i < items.size(); ++i) {
-    const Live& live = live_.at(effect.items[i].request);
-    blocks_.sequences().append(items[i].sequence, items[i].tokens,
-                               live.request.shares_prompt ? &live.prompt->tenant : nullptr);
-  }
-  for (const BatchItem& item : effect.items) {
+    const BatchItem& item = effect.items[i];
     Live& live = live_.at(item.request);
+    // First: a sampled token replaces the newest one, which is among the items.
+    blocks_.sequences().append(item.sequence, items[i].tokens,
+                               live.request.shares_prompt ? &live.prompt->tenant : nullptr);
     if (const Status read = read_prompt(live, item); !read) {
       outcome.failed.push_back({.request = item.request, .error = read.error()});
     } else if (item.samples > 0) {
