@@ -23,6 +23,10 @@ constexpr std::array<Unit, 4> kUnits = {{{"h", std::chrono::hours(1)},
                                          {"s", std::chrono::seconds(1)},
                                          {"ms", std::chrono::milliseconds(1)}}};
 
+// A unit and the power of two that it stands for.
+constexpr std::array<std::pair<std::string_view, int>, 4> kByteUnits{
+    {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
+
 // Longer words are not typing errors, and the distance takes quadratic time.
 constexpr size_t kWordBytesMax = 64;
 
@@ -70,9 +74,7 @@ std::string format_duration(Duration duration) {
 }
 
 std::string in_bytes(const std::string& written) {
-  static constexpr std::array<std::pair<std::string_view, int>, 4> kUnits{
-      {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}};
-  for (const auto& [unit, shift] : kUnits) {
+  for (const auto& [unit, shift] : kByteUnits) {
     if (written.ends_with(unit)) {
       const auto number = parse_number<uint64_t>(written.substr(0, written.size() - unit.size()));
       return number && *number <= UINT64_MAX >> shift ? std::to_string(*number << shift) : written;
