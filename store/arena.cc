@@ -60,4 +60,10 @@ kvtransfer::Region Arena::region(const Place& place, const BlockShape& shape) co
   return region;
 }
 
+std::span<std::byte> Arena::bytes(const Place& place, const BlockShape& shape) const {
+  const auto found = slabs_.find(place.slot.slab);
+  PDJOB_CHECK(found != slabs_.end(), place.slot.slab);
+  return {found->second.base + place.offset, slot_bytes(shape)};
+}
+
 }  // namespace pdjob::store

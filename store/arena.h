@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 
 #include "common/result.h"
 #include "engine/sealed_memory.h"
@@ -27,6 +28,8 @@ class Arena {
   Result<kvtransfer::Region> allocate(const Place& place, const BlockShape& shape);
   // The region of a block that was written. Requires: allocate() returned it before.
   kvtransfer::Region region(const Place& place, const BlockShape& shape) const;
+  // The same as bytes: slot_bytes(shape).
+  std::span<std::byte> bytes(const Place& place, const BlockShape& shape) const;
 
  private:
   struct Slab {

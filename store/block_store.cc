@@ -1,9 +1,7 @@
 #include "store/block_store.h"
 
 #include <algorithm>
-#include <limits>
-
-#include "common/check.h"
+#include <utility>
 
 namespace pdjob::store {
 namespace {
@@ -11,22 +9,41 @@ namespace {
 using kvtransfer::BlockNews;
 using kvtransfer::NamedBlock;
 
-// The cost of a block: as many units for the weights' part of each token, and one more for each
-// block before it, for attention. In common models both are equal near token 16384.
-constexpr uint64_t kCostOfWeights = 256;
-constexpr uint32_t kUsesMax = 16;  // A block that was popular once leaves in bounded time.
-
 Error not_here() { return {ErrorCode::kNotFound, "the store does not have this block"}; }
+Error too_much() { return {ErrorCode::kOverloaded, "the store sends too many blocks"}; }
+
+Place place_of(const BlockIndex& memory, SlotId slot, ShapeId shape) {
+  return {.slot = slot, .offset = memory.slots().offset(slot), .shape = shape};
+}
 
 }  // namespace
 
 BlockStore::BlockStore(const BlockStoreOptions& options)
-    : options_(options), slots_(options.memory_bytes), slab_use_(slots_.slabs()) {}
+    : options_(options),
+      memory_(Slots::of_memory(options.memory_bytes)),
+      disk_(Slots::of_disk(options.disk_bytes)) {}
+
+size_t BlockStore::restore(std::vector<StoredBlock> found) {
+  std::ranges::stable_sort(found, {}, [](const StoredBlock& each) { return each.block.depth; });
+  for (StoredBlock& each : found) {
+    Block& block = each.block;
+    const auto shape = find_or_add_shape(std::move(each.shape));
+    const auto parent = block.parent ? disk_.find(*block.parent) : std::nullopt;
+    const bool is_chained =
+        block.parent ? parent && disk_.block(*parent).depth + 1 == block.depth : block.depth == 0;
+    if (shape && is_chained) {
+      block.shape = *shape;
+      disk_.restore(block, each.slot, each.digest);
+    }
+  }
+  return disk_.size();
+}
 
 void BlockStore::step(const Event& event, Instant now, std::vector<Effect>& effects) {
   Turn turn{.now = now, .effects = effects};
   std::visit([&](const auto& each) { on(each, turn); }, event);
   start_fetches(turn);
+  start_writes(turn);
 }
 
 void BlockStore::on(const kvtransfer::BlocksTold& event, Turn& turn) {
@@ -39,83 +56,103 @@ void BlockStore::on(const kvtransfer::BlocksTold& event, Turn& turn) {
 
 void BlockStore::on(const DrainAsked& /*event*/, Turn& /*turn*/) {
   draining_ = true;
-  for (const Coming& block : queue_) {
-    on_their_way_.erase(block.name);
+  for (const Coming& coming : queue_) {
+    on_their_way_.erase(coming.block.name);
   }
   queue_.clear();
 }
 
-std::optional<ShapeId> BlockStore::find_shape(const BlockNews& news) const {
-  const auto found = shape_ids_.find({.rows = news.rows, .row_bytes = news.row_bytes});
+std::optional<ShapeId> BlockStore::find_shape(const BlockShape& shape) const {
+  const auto found = shape_ids_.find(shape);
   return found == shape_ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<ShapeId> BlockStore::find_or_add_shape(const BlockNews& news) {
-  if (const auto known = find_shape(news)) {
+std::optional<ShapeId> BlockStore::find_or_add_shape(BlockShape shape) {
+  if (const auto known = find_shape(shape)) {
     return known;
   }
-  BlockShape shape{.rows = news.rows, .row_bytes = news.row_bytes};
-  if (!is_sound(shape) || shapes_.size() >= options_.shapes_max) {
+  if (!is_sound(shape) || shapes_.size() >= options_.shapes_max ||
+      slot_bytes(shape) > memory_.slots().slab_bytes()) {
     return std::nullopt;
   }
-  const auto added = slots_.add_shape(slot_bytes(shape));
-  if (added) {
-    shapes_.push_back(&shape_ids_.emplace(std::move(shape), *added).first->first);
-    evictable_.emplace_back();
-  }
+  memory_.add_shape(slot_bytes(shape));
+  disk_.add_shape(slot_bytes(shape));
+  const ShapeId added{static_cast<uint32_t>(shapes_.size())};
+  shapes_.push_back(&shape_ids_.emplace(std::move(shape), added).first->first);
   return added;
-}
-
-Place BlockStore::place_of(SlotId slot, ShapeId shape) const {
-  return {.slot = slot, .offset = slots_.offset(slot), .shape = shape};
 }
 
 // --- what peers want
 
 void BlockStore::answer(const BlockNews& news, Turn& turn) {
-  const auto shape = find_shape(news);
+  const auto shape = find_shape({.rows = news.rows, .row_bytes = news.row_bytes});
   std::optional<Error> refusal;
   for (const NamedBlock& block : news.blocks) {
-    if (offers_.contains(block.transfer)) {
+    if (offers_.contains(block.transfer) || waiting_.contains(block.transfer)) {
       continue;  // Told twice. The first answer holds.
     }
     counts_.tokens_wanted += news.rows;
     if (!refusal) {
-      refusal = offer(block, shape, turn);
+      refusal = give(block, shape, turn);
     }
     if (refusal) {
       turn.emit(Refuse{.id = block.transfer, .reason = *refusal});
-    } else {
-      counts_.tokens_given += news.rows;
     }
   }
 }
 
-// Returns why the block is not offered.
-std::optional<Error> BlockStore::offer(const NamedBlock& block, std::optional<ShapeId> shape,
-                                       Turn& turn) {
+// Returns why the block is not given.
+std::optional<Error> BlockStore::give(const NamedBlock& block, std::optional<ShapeId> shape,
+                                      Turn& turn) {
   if (draining_) {
     return Error{ErrorCode::kUnavailable, "the store ends"};
   }
-  if (offers_.size() >= options_.offers_max) {
-    return Error{ErrorCode::kOverloaded, "the store sends too many blocks"};
+  if (offers() >= options_.offers_max) {
+    return too_much();
   }
-  const auto found = by_name_.find(block.name);
-  if (found == by_name_.end()) {
-    return not_here();
+  const auto stored = disk_.find(block.name);
+  if (stored && disk_.block(*stored).shape == shape) {
+    disk_.count_use(*stored);
   }
-  const SlotId slot = found->second;
-  Kept& kept = kept_.at(slot);
-  if (kept.shape != shape) {
-    return not_here();
+  if (const auto here = memory_.find(block.name)) {
+    if (memory_.block(*here).shape != shape) {
+      return not_here();
+    }
+    memory_.count_use(*here);
+    offer(block.transfer, *here, turn);
+    return std::nullopt;
   }
-  use(kept, slot);
-  offers_.emplace(block.transfer, slot);
-  turn.emit(Offer{.id = block.transfer,
-                  .place = place_of(slot, kept.shape),
-                  .digest = kept.digest,
-                  .deadline = turn.now + options_.offer_timeout});
+  return stored && disk_.block(*stored).shape == shape
+             ? give_from_disk(*stored, block.transfer, turn)
+             : not_here();
+}
+
+std::optional<Error> BlockStore::give_from_disk(SlotId slot, TransferId id, Turn& turn) {
+  const Block& block = disk_.block(slot);
+  auto read = reads_.find(block.name);
+  if (read == reads_.end()) {
+    const auto to = memory_.reserve(block);
+    if (!to) {
+      return too_much();
+    }
+    disk_.pin(slot);
+    read = reads_.emplace(block.name, Reading{.from = slot, .to = *to, .waiting = {}}).first;
+    turn.emit(Read{.name = block.name, .from = slot, .to = place_of(memory_, *to, block.shape)});
+  }
+  read->second.waiting.push_back(id);
+  waiting_.insert(id);
   return std::nullopt;
+}
+
+void BlockStore::offer(TransferId id, SlotId slot, Turn& turn) {
+  const ShapeId shape = memory_.block(slot).shape;
+  memory_.pin(slot);
+  offers_.emplace(id, slot);
+  counts_.tokens_given += shapes_[shape.value]->rows;
+  turn.emit(Offer{.id = id,
+                  .place = place_of(memory_, slot, shape),
+                  .digest = memory_.digest(slot),
+                  .deadline = turn.now + options_.offer_timeout});
 }
 
 void BlockStore::on(const kvtransfer::OfferDone& event, Turn& turn) {
@@ -132,35 +169,29 @@ void BlockStore::end_offer(TransferId id, bool corrupt, Turn& turn) {
     return;
   }
   const SlotId slot = ended.mapped();
-  Kept& kept = kept_.at(slot);
-  PDJOB_CHECK(kept.offers > 0, slot.slab, slot.index);
-  if (corrupt && !kept.corrupt) {
-    turn.emit(BlockCorrupt{kept.name});
+  const BlockName name = memory_.block(slot).name;
+  if (corrupt && memory_.find(name) == slot) {
+    turn.emit(BlockCorrupt{name});
     ++counts_.corrupt;
-    kept.corrupt = true;
-    forget_name(kept);
+    memory_.drop(slot);
+    // It has the same digest, and may be where the bytes came from.
+    if (const auto stored = disk_.find(name)) {
+      disk_.drop(*stored);
+    }
   }
-  --kept.offers;
-  --slab_use_[slot.slab].moving;
-  if (!kept.corrupt) {
-    list(kept, slot);
-  } else if (kept.offers == 0) {
-    kept_.erase(slot);
-    slots_.give(slot);
-  }
+  memory_.unpin(slot);
 }
 
 // --- what peers hold
 
 void BlockStore::enqueue(const BlockNews& news) {
-  const auto shape = find_or_add_shape(news);
+  const auto shape = find_or_add_shape({.rows = news.rows, .row_bytes = news.row_bytes});
   if (!shape) {
     counts_.no_room += news.blocks.size();
     return;
   }
-  const auto source =
-      std::make_shared<const Source>(Source{.holder = news.holder, .shape = *shape});
-  Parent parent;
+  const auto holder = std::make_shared<const kvtransfer::EndpointAddress>(news.holder);
+  std::optional<BlockName> parent;
   uint32_t depth = 0;
   if (news.before != BlockName{}) {
     const auto before = depth_of(news.before);
@@ -179,11 +210,10 @@ void BlockStore::enqueue(const BlockNews& news) {
       counts_.too_many += news.blocks.size() - i;
       return;
     } else {
-      queue_.push_back({.name = block.name,
-                        .transfer = block.transfer,
-                        .parent = parent,
-                        .depth = depth,
-                        .source = source});
+      queue_.push_back(
+          {.block = {.name = block.name, .parent = parent, .depth = depth, .shape = *shape},
+           .transfer = block.transfer,
+           .holder = holder});
       on_their_way_.emplace(block.name, OnItsWay{.depth = depth});
     }
     parent = block.name;
@@ -193,8 +223,11 @@ void BlockStore::enqueue(const BlockNews& news) {
 
 // None: the block is neither here nor on its way.
 std::optional<uint32_t> BlockStore::depth_of(BlockName name) const {
-  if (const auto here = by_name_.find(name); here != by_name_.end()) {
-    return kept_.at(here->second).depth;
+  if (const auto here = memory_.find(name)) {
+    return memory_.block(*here).depth;
+  }
+  if (const auto stored = disk_.find(name)) {
+    return disk_.block(*stored).depth;
   }
   const auto soon = on_their_way_.find(name);
   return soon == on_their_way_.end() ? std::nullopt : std::optional(soon->second.depth);
@@ -202,74 +235,58 @@ std::optional<uint32_t> BlockStore::depth_of(BlockName name) const {
 
 void BlockStore::start_fetches(Turn& turn) {
   while (fetches_.size() < options_.fetches_max && !queue_.empty()) {
-    Coming block = std::move(queue_.front());
+    const Coming coming = std::move(queue_.front());
     queue_.pop_front();
-    if (!is_useful(block)) {
-      ++counts_.useless;
-      on_their_way_.erase(block.name);
-      continue;
-    }
-    add_successor(block);  // First, so that the block before it is not evicted for it.
-    const auto slot = make_room(block.source->shape);
+    const BlockName name = coming.block.name;
+    const bool useful = is_useful(coming);
+    const auto slot = useful ? memory_.reserve(coming.block) : std::nullopt;
     if (!slot) {
-      ++counts_.no_room;
-      remove_successor(block.parent);
-      on_their_way_.erase(block.name);
+      ++(useful ? counts_.no_room : counts_.useless);
+      on_their_way_.erase(name);
       continue;
     }
-    on_their_way_.at(block.name).fetching = true;
-    turn.emit(Fetch{.id = block.transfer,
-                    .holder = block.source->holder,
-                    .place = place_of(*slot, block.source->shape),
+    on_their_way_.at(name).fetching = true;
+    fetches_.emplace(coming.transfer, *slot);
+    turn.emit(Fetch{.id = coming.transfer,
+                    .holder = *coming.holder,
+                    .place = place_of(memory_, *slot, coming.block.shape),
                     .deadline = turn.now + options_.fetch_timeout});
-    const TransferId id = block.transfer;
-    fetches_.emplace(id, Fetching{.block = std::move(block), .slot = *slot});
   }
 }
 
-bool BlockStore::is_useful(const Coming& block) const {
-  if (fetches_.contains(block.transfer) || retired_.contains(block.transfer)) {
+bool BlockStore::is_useful(const Coming& coming) const {
+  if (fetches_.contains(coming.transfer) || retired_.contains(coming.transfer)) {
     return false;  // A peer used the id twice, and the endpoint would not report on it.
   }
-  if (const auto own = successors_.find(block.name);
-      own != successors_.end() && own->second.depth != block.depth + 1) {
-    return false;  // Its successors of earlier, which lost it, came at another place.
-  }
-  if (!block.parent) {
+  if (!coming.block.parent) {
     return true;
   }
-  if (const auto here = by_name_.find(*block.parent); here != by_name_.end()) {
-    return kept_.at(here->second).depth + 1 == block.depth;
-  }
-  const auto soon = on_their_way_.find(*block.parent);
-  return soon != on_their_way_.end() && soon->second.fetching &&
-         soon->second.depth + 1 == block.depth;
+  const auto soon = on_their_way_.find(*coming.block.parent);
+  return depth_of(*coming.block.parent) == coming.block.depth - 1 &&
+         (soon == on_their_way_.end() || soon->second.fetching);
 }
 
 void BlockStore::on(const kvtransfer::FetchDone& event, Turn& /*turn*/) {
-  auto ended = fetches_.extract(event.id);
+  const auto ended = fetches_.extract(event.id);
   if (!ended) {
     return;
   }
-  const Fetching& fetch = ended.mapped();
-  const Coming& block = fetch.block;
-  const ShapeId shape = block.source->shape;
-  if (event.rows != shapes_[shape.value]->rows) {
-    give_up(fetch);
-    return release(fetch.slot);
+  const SlotId slot = ended.mapped();
+  const Block block = memory_.coming(slot);
+  if (event.rows != shapes_[block.shape.value]->rows) {
+    return memory_.release(give_up(slot));
   }
   on_their_way_.erase(block.name);
-  --slab_use_[fetch.slot.slab].moving;
-  Kept& kept = kept_[fetch.slot];
-  kept = {.name = block.name,
-          .parent = block.parent,
-          .depth = block.depth,
-          .shape = shape,
-          .digest = event.digest};
-  by_name_.emplace(block.name, fetch.slot);
+  memory_.keep(slot, event.digest);
   ++counts_.taken;
-  rate(kept, fetch.slot);
-  list(kept, fetch.slot);
+  if (disk_.slots().slabs() == 0) {
+    return;
+  }
+  if (to_write_.size() < options_.queued_max) {
+    to_write_.push_back(block.name);
+  } else {
+    ++counts_.not_written;
+  }
 }
 
 void BlockStore::on(const kvtransfer::FetchFailed& event, Turn& /*turn*/) {
@@ -277,137 +294,104 @@ void BlockStore::on(const kvtransfer::FetchFailed& event, Turn& /*turn*/) {
   if (!ended) {
     return;
   }
-  give_up(ended.mapped());
+  const SlotId slot = give_up(ended.mapped());
   if (event.region_safe) {
-    release(ended.mapped().slot);
+    memory_.release(slot);
   } else {
-    retired_.emplace(event.id, ended.mapped().slot);
+    retired_.emplace(event.id, slot);
   }
 }
 
 void BlockStore::on(const kvtransfer::FetchReleased& event, Turn& /*turn*/) {
   if (const auto released = retired_.extract(event.id)) {
-    release(released.mapped());
+    memory_.release(released.mapped());
   }
 }
 
-void BlockStore::give_up(const Fetching& fetch) {
+SlotId BlockStore::give_up(SlotId slot) {
   ++counts_.fetches_failed;
-  on_their_way_.erase(fetch.block.name);
-  remove_successor(fetch.block.parent);
-}
-
-void BlockStore::release(SlotId slot) {
-  --slab_use_[slot.slab].moving;
-  slots_.give(slot);
-}
-
-// --- eviction
-
-std::optional<SlotId> BlockStore::take_slot(ShapeId shape) {
-  const auto slot = slots_.take(shape);
-  if (slot) {
-    SlabUse& use = slab_use_[slot->slab];
-    ++use.moving;
-    use.priority_max = slots_.taken(slot->slab) == 1 ? 0 : use.priority_max;
-  }
+  on_their_way_.erase(memory_.coming(slot).name);
+  memory_.abandon(slot);
   return slot;
 }
 
-std::optional<SlotId> BlockStore::make_room(ShapeId shape) {
-  if (const auto free = take_slot(shape)) {
-    return free;
-  }
-  const auto& own = evictable_[shape.value];
-  const uint64_t least = own.empty() ? std::numeric_limits<uint64_t>::max() : own.begin()->first;
-  if (const auto slab = least_slab_of_others(shape, least)) {
-    while (true) {
-      const auto next = kept_.lower_bound({.slab = *slab, .index = 0});
-      if (next == kept_.end() || next->first.slab != *slab) {
-        break;
-      }
-      evict(next->first);
-    }
-  } else if (!own.empty()) {
-    evict(own.begin()->second);
-  }
-  return take_slot(shape);
-}
+// --- the disk
 
-// Returns the slab of another shape with the lowest priority_max, if it is below `below`.
-std::optional<uint32_t> BlockStore::least_slab_of_others(ShapeId shape, uint64_t below) const {
-  std::optional<uint32_t> least;
-  for (uint32_t slab = 0; slab < slots_.slabs(); ++slab) {
-    const SlabUse& use = slab_use_[slab];
-    if (slots_.owner(slab) != shape && use.moving == 0 && use.priority_max < below) {
-      below = use.priority_max;
-      least = slab;
-    }
-  }
-  return least;
-}
-
-void BlockStore::evict(SlotId slot) {
-  auto evicted = kept_.extract(slot);
-  Kept& kept = evicted.mapped();
-  PDJOB_CHECK(kept.offers == 0 && !kept.corrupt, slot.slab, slot.index);
-  unlist(kept, slot);
-  forget_name(kept);
-  clock_ = std::max(clock_, kept.priority);
-  slots_.give(slot);
-  ++counts_.evicted;
-}
-
-void BlockStore::forget_name(Kept& kept) {
-  by_name_.erase(kept.name);
-  remove_successor(kept.parent);
-}
-
-void BlockStore::add_successor(const Coming& block) {
-  if (!block.parent) {
+void BlockStore::on(const BlockRead& event, Turn& turn) {
+  const auto ended = reads_.extract(event.name);
+  if (!ended) {
     return;
   }
-  Successors& of = successors_[*block.parent];
-  of.depth = block.depth;
-  ++of.count;
-  if (const auto here = by_name_.find(*block.parent); here != by_name_.end()) {
-    unlist(kept_.at(here->second), here->second);
+  const Reading& read = ended.mapped();
+  if (event.ok) {
+    ++counts_.read;
+    memory_.keep(read.to, disk_.digest(read.from));
+  } else {
+    ++counts_.disk_failed;
+    memory_.abandon(read.to);
+    memory_.release(read.to);
+    disk_.drop(read.from);
+  }
+  disk_.unpin(read.from);
+  for (const TransferId id : read.waiting) {
+    waiting_.erase(id);
+    if (event.ok) {
+      offer(id, read.to, turn);
+    } else {
+      turn.emit(Refuse{.id = id, .reason = not_here()});
+    }
   }
 }
 
-void BlockStore::remove_successor(const Parent& parent) {
-  const auto of = parent ? successors_.find(*parent) : successors_.end();
-  if (of == successors_.end() || --of->second.count > 0) {
+void BlockStore::start_writes(Turn& turn) {
+  if (turn.now < disk_rests_until_) {
+    if (draining_) {
+      counts_.not_written += std::exchange(to_write_, {}).size();
+    }
     return;
   }
-  successors_.erase(of);
-  if (const auto here = by_name_.find(*parent); here != by_name_.end()) {
-    list(kept_.at(here->second), here->second);
+  while (writes_.size() < options_.writes_max && !to_write_.empty()) {
+    const BlockName name = to_write_.front();
+    to_write_.pop_front();
+    const auto from = memory_.find(name);
+    if (disk_.find(name) || writes_.contains(name)) {
+      continue;
+    }
+    const auto to = from ? disk_.reserve(memory_.block(*from)) : std::nullopt;
+    if (!to) {
+      ++counts_.not_written;
+      continue;
+    }
+    memory_.pin(*from);
+    writes_.emplace(name, Writing{.from = *from, .to = *to});
+    const Block& block = memory_.block(*from);
+    turn.emit(Write{.block = block,
+                    .digest = memory_.digest(*from),
+                    .from = place_of(memory_, *from, block.shape),
+                    .to = *to});
   }
 }
 
-void BlockStore::unlist(const Kept& kept, SlotId slot) {
-  evictable_[kept.shape.value].erase({kept.priority, slot});
-}
-
-void BlockStore::list(const Kept& kept, SlotId slot) {
-  if (kept.offers == 0 && !successors_.contains(kept.name)) {
-    evictable_[kept.shape.value].emplace(kept.priority, slot);
+void BlockStore::on(const BlockWritten& event, Turn& turn) {
+  const auto ended = writes_.extract(event.name);
+  if (!ended) {
+    return;
   }
-}
-
-void BlockStore::use(Kept& kept, SlotId slot) {
-  unlist(kept, slot);
-  ++kept.offers;
-  ++slab_use_[slot.slab].moving;
-  kept.uses = std::min(kept.uses + 1, kUsesMax);
-  rate(kept, slot);
-}
-
-void BlockStore::rate(Kept& kept, SlotId slot) {
-  kept.priority = clock_ + kept.uses * (kCostOfWeights + kept.depth);
-  uint64_t& slab = slab_use_[slot.slab].priority_max;
-  slab = std::max(slab, kept.priority);
+  const Writing& write = ended.mapped();
+  const bool was_corrupt = memory_.find(event.name) != write.from;
+  if (event.ok && !was_corrupt) {
+    ++counts_.written;
+    disk_.keep(write.to, memory_.digest(write.from));
+  } else {
+    ++counts_.not_written;
+    disk_.abandon(write.to);
+    disk_.release(write.to);
+  }
+  if (!event.ok) {
+    ++counts_.disk_failed;
+    disk_rests_until_ = turn.now + options_.disk_rest;
+  }
+  memory_.unpin(write.from);
 }
 
 }  // namespace pdjob::store

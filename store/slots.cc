@@ -1,6 +1,7 @@
 #include "store/slots.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "common/check.h"
 #include "common/limits.h"
@@ -21,17 +22,25 @@ uint64_t choose_slab_bytes(uint64_t memory) {
 
 }  // namespace
 
-Slots::Slots(uint64_t memory_bytes)
-    : slab_bytes_(choose_slab_bytes(memory_bytes)), slabs_(memory_bytes / slab_bytes_) {
-  for (uint32_t slab = 0; slab < slabs(); ++slab) {
+Slots::Slots(uint64_t slab_bytes, uint64_t slabs) : slab_bytes_(slab_bytes), slabs_(slabs) {
+  for (uint32_t slab = 0; slab < slabs_.size(); ++slab) {
     unowned_.insert(unowned_.end(), slab);
   }
 }
 
-std::optional<ShapeId> Slots::add_shape(uint64_t bytes) {
-  if (bytes == 0 || bytes > slab_bytes_) {
-    return std::nullopt;
-  }
+Slots Slots::of_memory(uint64_t bytes) {
+  const uint64_t slab = choose_slab_bytes(bytes);
+  return {slab, bytes / slab};
+}
+
+Slots Slots::of_disk(uint64_t bytes) {
+  const uint64_t slab =
+      std::max(kPage, std::min(kSlabWanted, std::bit_floor(bytes / kSlabsWanted)));
+  return {slab, bytes / slab};
+}
+
+ShapeId Slots::add_shape(uint64_t bytes) {
+  PDJOB_CHECK(bytes > 0, shapes_.size());
   shapes_.push_back({.bytes = bytes, .open = {}});
   return ShapeId{static_cast<uint32_t>(shapes_.size() - 1)};
 }
@@ -39,31 +48,54 @@ std::optional<ShapeId> Slots::add_shape(uint64_t bytes) {
 std::optional<SlotId> Slots::take(ShapeId shape) {
   Shape& of = shapes_[shape.value];
   if (of.open.empty()) {
-    if (unowned_.empty()) {
+    if (unowned_.empty() || !fits(shape)) {
       return std::nullopt;
     }
-    const uint32_t fresh = *unowned_.begin();
-    unowned_.erase(unowned_.begin());
-    of.open.insert(fresh);
-    Slab& slab = slabs_[fresh];
-    slab.owner = shape;
-    const auto count = static_cast<uint32_t>(slab_bytes_ / of.bytes);
-    slab.taken.assign(count, false);
-    slab.free.clear();
-    for (uint32_t index = count; index > 0; --index) {
-      slab.free.push_back(index - 1);
-    }
+    own(*unowned_.begin(), shape);
   }
-  const uint32_t number = *of.open.begin();
-  Slab& slab = slabs_[number];
-  const uint32_t index = slab.free.back();
-  slab.free.pop_back();
-  if (slab.free.empty()) {
-    of.open.erase(number);
+  const uint32_t slab = *of.open.begin();
+  return take_free(slab, *slabs_[slab].free.begin());
+}
+
+bool Slots::take_at(ShapeId shape, SlotId slot) {
+  if (slot.slab >= slabs_.size() || !fits(shape) ||
+      slot.index >= slab_bytes_ / shapes_[shape.value].bytes) {
+    return false;
   }
-  slab.taken[index] = true;
+  Slab& slab = slabs_[slot.slab];
+  if (!slab.owner) {
+    own(slot.slab, shape);
+  }
+  if (slab.owner != shape || slab.taken[slot.index]) {
+    return false;
+  }
+  take_free(slot.slab, slot.index);
+  return true;
+}
+
+void Slots::own(uint32_t slab, ShapeId shape) {
+  unowned_.erase(slab);
+  Shape& of = shapes_[shape.value];
+  of.open.insert(slab);
+  Slab& owned = slabs_[slab];
+  owned.owner = shape;
+  const auto count = static_cast<uint32_t>(slab_bytes_ / of.bytes);
+  owned.taken.assign(count, false);
+  for (uint32_t index = 0; index < count; ++index) {
+    owned.free.insert(owned.free.end(), index);
+  }
+}
+
+SlotId Slots::take_free(uint32_t slab, uint32_t index) {
+  Slab& from = slabs_[slab];
+  Shape& of = shapes_[from.owner->value];
+  from.free.erase(index);
+  if (from.free.empty()) {
+    of.open.erase(slab);
+  }
+  from.taken[index] = true;
   bytes_used_ += of.bytes;
-  return SlotId{.slab = number, .index = index};
+  return {.slab = slab, .index = index};
 }
 
 void Slots::give(SlotId slot) {
@@ -71,12 +103,14 @@ void Slots::give(SlotId slot) {
   PDJOB_CHECK(slab.owner && slab.taken[slot.index], slot.slab, slot.index);
   Shape& of = shapes_[slab.owner->value];
   slab.taken[slot.index] = false;
-  slab.free.push_back(slot.index);
+  slab.free.insert(slot.index);
   of.open.insert(slot.slab);
   bytes_used_ -= of.bytes;
   if (slab.free.size() == slab.taken.size()) {
     of.open.erase(slot.slab);
     slab.owner.reset();
+    slab.free.clear();
+    slab.taken.clear();
     unowned_.insert(slot.slab);
   }
 }

@@ -1,7 +1,7 @@
-// Slots: which places of a store's memory are taken. The memory consists of slabs of equal size. A
-// slab belongs to one shape of blocks, and is divided into slots of that shape. Once all its slots
-// are free it belongs to nobody, and the next shape in need gets it. It touches no memory
-// (store/arena.h does). Pure.
+// Slots: which places of a store's memory, or of its disk, are taken. A tier consists of slabs of
+// equal size. A slab belongs to one shape of blocks, and is divided into slots of that shape. Once
+// all its slots are free it belongs to nobody, and the next shape in need gets it. It touches no
+// bytes (store/arena.h and store/file_disk.h do). Pure.
 #pragma once
 
 #include <compare>
@@ -24,15 +24,21 @@ struct SlotId {
 class Slots {
  public:
   // At most 256 slabs or so, because each peer maps every slab that it writes.
-  explicit Slots(uint64_t memory_bytes);
+  static Slots of_memory(uint64_t bytes);
+  // Slabs that stay the same if the size of a large disk changes.
+  static Slots of_disk(uint64_t bytes);
 
-  // Declares a shape whose blocks need `bytes` each. Fails if a slab is too small for one.
-  std::optional<ShapeId> add_shape(uint64_t bytes);
+  // Declares the next shape, whose blocks need `bytes` each.
+  ShapeId add_shape(uint64_t bytes);
   size_t shapes() const { return shapes_.size(); }
+  // False: a slab is too small for one such block.
+  bool fits(ShapeId shape) const { return shapes_[shape.value].bytes <= slab_bytes_; }
 
   // Takes a slot from the first slab of the shape that has a free one, or else from a slab that
   // belongs to nobody. None: neither exists.
   std::optional<SlotId> take(ShapeId shape);
+  // Takes this slot. False: it is taken, or its slab belongs to another shape, or does not have it.
+  bool take_at(ShapeId shape, SlotId slot);
   void give(SlotId slot);
 
   uint64_t slab_bytes() const { return slab_bytes_; }
@@ -50,11 +56,15 @@ class Slots {
   };
   struct Slab {
     std::optional<ShapeId> owner;
-    std::vector<uint32_t> free;
+    std::set<uint32_t> free;
     std::vector<bool> taken;
   };
 
-  const uint64_t slab_bytes_;
+  Slots(uint64_t slab_bytes, uint64_t slabs);
+  void own(uint32_t slab, ShapeId shape);
+  SlotId take_free(uint32_t slab, uint32_t index);
+
+  uint64_t slab_bytes_;
   std::vector<Slab> slabs_;
   std::set<uint32_t> unowned_;
   std::vector<Shape> shapes_;  // By ShapeId.

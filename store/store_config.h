@@ -3,13 +3,21 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "common/config/config_reader.h"
 
 namespace pdjob::store {
 
+// Behind the memory of each store.
+struct StoreDiskConfig {
+  std::string path;    // A folder on each node. Empty: no disk.
+  uint64_t bytes = 0;  // Of each store.
+};
+
 struct StoreConfig {
   uint64_t memory_bytes = 0;  // Of each store. 0: the job has no stores.
+  StoreDiskConfig disk;
 
   bool on() const { return memory_bytes > 0; }
 };

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/exit_code.h"
 #include "common/log.h"
@@ -11,6 +12,7 @@
 #include "net/control/job_member.h"
 #include "net/loop/event_loop.h"
 #include "net/loop/signals.h"
+#include "store/file_disk.h"
 #include "store/kv_store.h"
 #include "store/store_api.h"
 #include "store/store_metrics.h"
@@ -29,9 +31,14 @@ class StoreMember final : net::JobMember::Handler {
     if (!spec.link_keys.empty()) {
       PDJOB_TRY(keys, kvtransfer::parse_link_keys(spec.link_keys));
     }
+    BlockStoreOptions blocks{.memory_bytes = options_.config.memory_bytes};
+    std::vector<StoredBlock> found;
+    auto disk = open_disk(found);
+    blocks.disk_bytes = disk == nullptr ? 0 : options_.config.disk.bytes;
     PDJOB_TRY(store_,
-              KvStore::open(loop_, {.memory_bytes = options_.config.memory_bytes},
-                            {.config = options_.kv, .engine_id = spec.engine_id, .keys = keys}));
+              KvStore::open(loop_, blocks,
+                            {.config = options_.kv, .engine_id = spec.engine_id, .keys = keys},
+                            std::move(disk), std::move(found)));
     PDJOB_TRY(api_,
               StoreApi::open(
                   loop_, {.host = spec.host, .port = spec.port, .listen_fd = spec.listen_fd},
@@ -45,8 +52,8 @@ class StoreMember final : net::JobMember::Handler {
                     .kv_address = worker::kv_address_json(store_->endpoint().address()),
                     .key = spec.key});
     const Slots& slots = store_->blocks().slots();
-    log::info("keeps at most " + std::to_string(slots.bytes_max()) + " bytes of KV, in slabs of " +
-              std::to_string(slots.slab_bytes()));
+    log::info("keeps at most " + std::to_string(slots.bytes_max()) +
+              " bytes of KV in memory, in slabs of " + std::to_string(slots.slab_bytes()));
     return ok();
   }
 
@@ -56,10 +63,26 @@ class StoreMember final : net::JobMember::Handler {
   }
 
  private:
+  // A store without its disk is better than none. Appends what is on the disk to `found`.
+  std::unique_ptr<BlockDisk> open_disk(std::vector<StoredBlock>& found) const {
+    const StoreDiskConfig& config = options_.config.disk;
+    if (config.path.empty()) {
+      return nullptr;
+    }
+    const Slots slots = Slots::of_disk(config.bytes);
+    auto disk = FileDisk::open(config.path, slots.slab_bytes(), slots.slabs(), found);
+    if (!disk) {
+      log::error("goes on without a disk: " + disk.error().message);
+      return nullptr;
+    }
+    log::info("keeps at most " + std::to_string(slots.bytes_max()) + " bytes of KV in " +
+              (*disk)->path() + ", which has " + std::to_string(found.size()) + " blocks");
+    return std::move(*disk);
+  }
+
   void on_drain(Duration /*within*/) override {
-    store_->drain();
     api_->http().stop_accepting();
-    member_->drained();
+    store_->drain([this] { member_->drained(); });
   }
   size_t replies_alive() override { return api_->http().replies_alive(); }
   void on_shutdown() override { loop_.stop(); }

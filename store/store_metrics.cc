@@ -21,9 +21,6 @@ StoreMetrics::StoreMetrics()
                 &StoreCounts::tokens_given},
           Shown{metrics_.counter("pdjob_store_blocks_taken_total", "Blocks fetched from workers."),
                 &StoreCounts::taken},
-          Shown{metrics_.counter("pdjob_store_blocks_evicted_total",
-                                 "Blocks that made room for others."),
-                &StoreCounts::evicted},
           Shown{metrics_.counter("pdjob_store_blocks_corrupt_total",
                                  "Blocks dropped because their bytes no longer had their digest."),
                 &StoreCounts::corrupt},
@@ -33,23 +30,60 @@ StoreMetrics::StoreMetrics()
           Shown{skipped(metrics_, "no_room"), &StoreCounts::no_room},
           Shown{skipped(metrics_, "too_many"), &StoreCounts::too_many},
           Shown{skipped(metrics_, "chain_broken"), &StoreCounts::useless},
+          Shown{metrics_.counter("pdjob_store_disk_blocks_read_total",
+                                 "Blocks that came back from the disk into memory."),
+                &StoreCounts::read},
+          Shown{metrics_.counter("pdjob_store_disk_blocks_written_total",
+                                 "Blocks that were written to the disk."),
+                &StoreCounts::written},
+          Shown{metrics_.counter("pdjob_store_disk_blocks_skipped_total",
+                                 "Blocks that were not written, because the disk was slow, failed, "
+                                 "or was full of blocks in use."),
+                &StoreCounts::not_written},
+          Shown{metrics_.counter("pdjob_store_disk_failures_total",
+                                 "Reads and writes of the disk that failed."),
+                &StoreCounts::disk_failed},
       }),
-      blocks_(metrics_.gauge("pdjob_store_blocks", "Blocks that can be fetched.")),
-      bytes_used_(metrics_.gauge("pdjob_store_used_bytes",
-                                 "Memory of blocks, also of those that are on their way.")),
-      bytes_max_(metrics_.gauge("pdjob_store_max_bytes", "Memory that blocks may use.")),
+      memory_(metrics_, "memory"),
+      disk_(metrics_, "disk"),
       offers_(metrics_.gauge("pdjob_store_offers_alive", "Blocks being sent to workers.")),
       fetches_(metrics_.gauge("pdjob_store_fetches_alive", "Blocks being fetched from workers.")),
-      queued_(metrics_.gauge("pdjob_store_fetches_queued", "Blocks that wait to be fetched.")) {}
+      queued_(metrics_.gauge("pdjob_store_fetches_queued", "Blocks that wait to be fetched.")),
+      unwritten_(metrics_.gauge("pdjob_store_writes_queued",
+                                "Blocks that wait to be written to the disk, or are.")) {}
+
+StoreMetrics::Tier::Tier(Metrics& metrics, const char* name)
+    : blocks_(metrics.gauge("pdjob_store_blocks", "Blocks that can be fetched.", {{"tier", name}})),
+      evicted_(metrics.counter("pdjob_store_blocks_evicted_total",
+                               "Blocks that made room for others.", {{"tier", name}})),
+      bytes_used_(metrics.gauge("pdjob_store_used_bytes",
+                                "Bytes of blocks, also of those that are on their way.",
+                                {{"tier", name}})),
+      bytes_max_(
+          metrics.gauge("pdjob_store_max_bytes", "Bytes that blocks may use.", {{"tier", name}})) {}
+
+void StoreMetrics::Tier::show(const TierNow& now) {
+  blocks_.set(static_cast<double>(now.blocks));
+  evicted_.add(static_cast<double>(now.evicted - evicted_told_));
+  evicted_told_ = now.evicted;
+  bytes_used_.set(static_cast<double>(now.bytes_used));
+  bytes_max_.set(static_cast<double>(now.bytes_max));
+}
 
 StoreMetrics::Now StoreMetrics::now(const BlockStore& store) {
   return {.counts = store.counts(),
-          .blocks = store.blocks(),
-          .bytes_used = store.slots().bytes_used(),
-          .bytes_max = store.slots().bytes_max(),
+          .memory = {.blocks = store.blocks(),
+                     .evicted = store.evicted(),
+                     .bytes_used = store.slots().bytes_used(),
+                     .bytes_max = store.slots().bytes_max()},
+          .disk = {.blocks = store.disk().size(),
+                   .evicted = store.disk().evicted(),
+                   .bytes_used = store.disk().slots().bytes_used(),
+                   .bytes_max = store.disk().slots().bytes_max()},
           .offers = store.offers(),
           .fetches = store.fetches(),
-          .queued = store.queued()};
+          .queued = store.queued(),
+          .unwritten = store.unwritten()};
 }
 
 std::string StoreMetrics::text(const Now& now) {
@@ -57,12 +91,12 @@ std::string StoreMetrics::text(const Now& now) {
     shown.counter.add(static_cast<double>(now.counts.*shown.count - told_.*shown.count));
   }
   told_ = now.counts;
-  blocks_.set(static_cast<double>(now.blocks));
-  bytes_used_.set(static_cast<double>(now.bytes_used));
-  bytes_max_.set(static_cast<double>(now.bytes_max));
+  memory_.show(now.memory);
+  disk_.show(now.disk);
   offers_.set(static_cast<double>(now.offers));
   fetches_.set(static_cast<double>(now.fetches));
   queued_.set(static_cast<double>(now.queued));
+  unwritten_.set(static_cast<double>(now.unwritten));
   return metrics_.text();
 }
 

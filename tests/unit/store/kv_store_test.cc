@@ -1,6 +1,7 @@
 #include "store/kv_store.h"
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -9,13 +10,17 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "kvtransfer/link/link_keys.h"
+#include "store/file_disk.h"
 #include "tests/unit/kvtransfer/kv_fixture.h"
 #include "tests/unit/net/loop_test_support.h"
 
 namespace pdjob::store {
 namespace {
+
+namespace fs = std::filesystem;
 
 using kvtransfer::BlockNews;
 using kvtransfer::FetchDone;
@@ -123,7 +128,7 @@ TEST_P(KvStoreMoves, NothingAfterADrain) {
   TestRegion rows(kShape);
   TestRegion to = target();
   put(1, rows);
-  store->drain();
+  store->drain([] {});
   EXPECT_TRUE(std::holds_alternative<FetchFailed>(get(1, to)));
 }
 
@@ -182,6 +187,81 @@ TEST_P(KvStoreMoves, ALargeBlockThatCameByAnotherTransport) {
   EXPECT_TRUE(std::holds_alternative<FetchDone>(get(1, to)));
 }
 
+class KvStoreOnDisk : public KvStoreMoves {
+ protected:
+  KvStoreOnDisk() { reopen(); }
+  ~KvStoreOnDisk() override { fs::remove_all(folder); }
+
+  // What was in memory is lost.
+  void reopen() {
+    store.reset();
+    constexpr uint64_t kBytes = uint64_t{1} << 20;
+    const Slots slots = Slots::of_disk(kBytes);
+    std::vector<StoredBlock> found;
+    auto disk = FileDisk::open(folder, slots.slab_bytes(), slots.slabs(), found).value();
+    store = KvStore::open(loop, {.memory_bytes = kBytes, .disk_bytes = kBytes},
+                          {.config = {.transport = GetParam().transport, .tcp = GetParam().tcp},
+                           .engine_id = "store",
+                           .keys = kvtransfer::LinkAuthority("secret").issue("store")},
+                          std::move(disk), std::move(found))
+                .value();
+  }
+  void put_and_drain(uint64_t block, const TestRegion& rows) {
+    put(block, rows);
+    bool written = false;
+    store->drain([&] { written = true; });
+    EXPECT_TRUE(run_until(loop, [&] { return written; }));
+  }
+
+  const std::string folder = testing::TempDir() + "/kv_store_disk_" + std::to_string(getpid());
+};
+
+TEST_P(KvStoreOnDisk, GivesWhatAnEarlierStoreTook) {
+  TestRegion rows(kShape);
+  TestRegion to = target();
+  rows.fill(7, 0, kRows);
+  put_and_drain(1, rows);
+  reopen();
+  EXPECT_EQ(store->blocks().disk().size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<FetchDone>(get(1, to)));
+  EXPECT_TRUE(to.holds(7, 0, kRows));
+  EXPECT_TRUE(offers_end());
+  EXPECT_EQ(store->blocks().counts().read, 1U);
+}
+
+TEST_P(KvStoreOnDisk, GivesNoBlockWhoseFileHasChanged) {
+  TestRegion rows(kShape);
+  TestRegion to = target();
+  rows.fill(7, 0, kRows);
+  put_and_drain(1, rows);
+  {
+    std::fstream file(folder + "/0/0.kv", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(100);
+    file.put('x');
+  }
+  reopen();
+  EXPECT_TRUE(std::holds_alternative<FetchFailed>(get(1, to)));
+  EXPECT_TRUE(offers_end());
+  EXPECT_EQ(store->blocks().counts().corrupt, 1U);
+  EXPECT_EQ(store->blocks().disk().size(), 0U);
+}
+
+TEST_P(KvStoreOnDisk, ARemovedFolderCostsOnlyWhatWasThere) {
+  TestRegion rows(kShape);
+  TestRegion to = target();
+  rows.fill(7, 0, kRows);
+  put_and_drain(1, rows);
+  reopen();
+  fs::remove_all(folder);
+  EXPECT_TRUE(std::holds_alternative<FetchFailed>(get(1, to)));
+  put(2, rows);
+  EXPECT_TRUE(run_until(loop, [&] { return store->blocks().counts().disk_failed == 2; }));
+  EXPECT_TRUE(std::holds_alternative<FetchDone>(get(2, to)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, KvStoreOnDisk,
+                         testing::Values(kvtransfer::kShmWay, kvtransfer::kTcpWay),
+                         [](const auto& way) { return way.param.name; });
 INSTANTIATE_TEST_SUITE_P(Ways, KvStoreMoves,
                          testing::Values(kvtransfer::kShmWay, kvtransfer::kTcpWay),
                          [](const auto& way) { return way.param.name; });

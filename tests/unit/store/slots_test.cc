@@ -11,9 +11,9 @@ namespace {
 constexpr uint64_t kSlab = 4096;
 
 struct SlotsTest : testing::Test {
-  Slots slots{2 * kSlab};
-  ShapeId large = *slots.add_shape(2048);
-  ShapeId small = *slots.add_shape(1000);
+  Slots slots = Slots::of_memory(2 * kSlab);
+  ShapeId large = slots.add_shape(2048);
+  ShapeId small = slots.add_shape(1000);
 };
 
 TEST_F(SlotsTest, TakesEachSlotOnce) {
@@ -47,13 +47,13 @@ TEST_F(SlotsTest, SlotsOfASlabDoNotOverlap) {
 }
 
 TEST_F(SlotsTest, RefusesAShapeThatIsLargerThanASlab) {
-  EXPECT_EQ(slots.add_shape(kSlab + 1), std::nullopt);
-  EXPECT_TRUE(slots.add_shape(kSlab));
+  EXPECT_EQ(slots.take(slots.add_shape(kSlab + 1)), std::nullopt);
+  EXPECT_TRUE(slots.take(slots.add_shape(kSlab)));
 }
 
 TEST(SlotsSize, HasFewSlabsInAnyMemory) {
   for (uint64_t memory = limits::kMiB; memory < uint64_t{1} << 50; memory *= 3) {
-    const Slots slots(memory);
+    const Slots slots = Slots::of_memory(memory);
     EXPECT_LE(slots.slabs(), 260U) << memory;
     EXPECT_GE(slots.slabs(), 16U) << memory;
     EXPECT_LE(slots.bytes_max(), memory);

@@ -35,7 +35,9 @@ struct StoreApiTest : testing::Test {
 
   net::EventLoop loop;
   StoreMetrics metrics;
-  StoreMetrics::Now now{.counts = {.tokens_wanted = 128, .tokens_given = 64}, .blocks = 3};
+  StoreMetrics::Now now{.counts = {.tokens_wanted = 128, .tokens_given = 64},
+                        .memory = {.blocks = 3},
+                        .disk = {.blocks = 7}};
   std::unique_ptr<StoreApi> api =
       StoreApi::open(loop, {}, "the-key", [this] { return metrics.text(now); }).value();
   std::unique_ptr<net::HttpClient> client = net::HttpClient::create(loop);
@@ -59,14 +61,15 @@ TEST_F(StoreApiTest, MetricsAreOfNow) {
     EXPECT_EQ(reply.status, 200);
     EXPECT_NE(reply.body.find('\n' + line + '\n'), std::string::npos) << line << reply.body;
   };
-  has("pdjob_store_blocks 3");
+  has("pdjob_store_blocks{tier=\"memory\"} 3");
+  has("pdjob_store_blocks{tier=\"disk\"} 7");
   has("pdjob_store_queries_total 128");
   has("pdjob_store_hits_total 64");
   has("pdjob_store_blocks_skipped_total{reason=\"no_room\"} 0");
   now.counts.tokens_wanted = 192;
-  now.blocks = 2;
+  now.memory.blocks = 2;
   has("pdjob_store_queries_total 192");
-  has("pdjob_store_blocks 2");
+  has("pdjob_store_blocks{tier=\"memory\"} 2");
 }
 
 }  // namespace
