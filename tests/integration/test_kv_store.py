@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import pathlib
 import random
+import shutil
 import signal
 import tempfile
 import threading
@@ -39,9 +41,10 @@ def blocks_of(count):
 
 
 @contextlib.contextmanager
-def job_with_store(**options):
+def job_with_store(disk="", **options):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        with running_job(folder, extra="kv_store: {memory: 256MiB}\n", **options) as running:
+        behind = f", disk: {{path: {disk}, bytes: 512MiB}}" if disk else ""
+        with running_job(folder, extra=f"kv_store: {{memory: 256MiB{behind}}}\n", **options) as running:
             eventually(lambda: running.processes()["store-0"]["state"] == "ready", what="the store is ready")
             yield running
 
@@ -54,7 +57,7 @@ def job():
 
 def stored(job):
     """Returns how many blocks the store has."""
-    return metric(job.processes()["store-0"]["url"], "pdjob_store_blocks")
+    return metric(job.processes()["store-0"]["url"], "pdjob_store_blocks", tier="memory")
 
 
 def store_gets(job, tokens, before):
@@ -136,6 +139,43 @@ def test_a_hung_store_costs_no_request(single):
         os.kill(job.processes()["store-0"]["pid"], signal.SIGSTOP)
         for _ in range(3):
             assert tokens_of(complete(job.url, prompt)) == expected == tokens_of(complete(single.url, prompt))
+
+
+def test_what_is_on_disk_outlives_all_processes_and_the_job(single, tmp_path):
+    disk = tmp_path / "kv"
+    prompt = words(500, seed=9)
+    expected = tokens_of(complete(single.url, prompt))
+
+    def loads(job):
+        reply = complete(job.url, prompt)
+        assert tokens_of(reply) == expected
+        assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == blocks_of(499)
+        assert metric(job.processes()["store-0"]["url"], "pdjob_store_disk_blocks_read_total") == 499 // BLOCK
+
+    with job_with_store(disk=disk) as job:
+        assert tokens_of(complete(job.url, prompt)) == expected
+        eventually(lambda: metric(job.processes()["store-0"]["url"], "pdjob_store_blocks", tier="disk") >= 500 // BLOCK, what="the blocks are on disk")
+        kill_and_await(job, "store-0", "prefill-0", "decode-0")
+        loads(job)
+    with job_with_store(disk=disk) as job:
+        loads(job)
+
+
+def test_a_disk_that_goes_away_costs_no_request(single, tmp_path):
+    disk = tmp_path / "kv"
+    with job_with_store(disk=disk) as job:
+        shutil.rmtree(disk)
+        for seed in range(20, 24):
+            prompt = words(200, seed=seed)
+            expected = tokens_of(complete(single.url, prompt))
+            before = stored(job)
+            assert tokens_of(complete(job.url, prompt)) == expected
+            store_gets(job, 200, before)
+            kill_and_await(job, "prefill-0")
+            assert tokens_of(complete(job.url, prompt)) == expected
+        assert metric(job.processes()["store-0"]["url"], "pdjob_store_disk_failures_total") >= 1
+        assert metric(job.processes()["prefill-0"]["url"], "pdjob_kv_store_hits_total") == blocks_of(199)
+        assert "the disk behind the store: " in "".join(log.read_text() for log in pathlib.Path(job.folder).glob("**/store-0*.log"))
 
 
 def test_a_stream_that_goes_on_loads_what_the_dead_worker_generated(single):
