@@ -35,6 +35,10 @@ constexpr std::array kOfRouters = {
     Fact{header::kKvStore,
          "The KV address of the store on the worker's machine, where the job has stores "
          "(`kv_store`). A client's own header never passes."},
+    Fact{header::kKvElsewhere,
+         "The KV address of another store, which has more of the prompt. A client's own header "
+         "never "
+         "passes."},
     Fact{header::kContinue,
          "Asks for token ids in the stream, so that another worker could "
          "continue it. Its value is the reply's `created`."},

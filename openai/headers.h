@@ -24,6 +24,7 @@ inline constexpr std::string_view kPinDecode = "x-pdjob-pin-decode";
 inline constexpr std::string_view kTenant = "x-pdjob-tenant";
 inline constexpr std::string_view kLeg = "x-pdjob-leg";
 inline constexpr std::string_view kKvStore = "x-pdjob-kv-store";
+inline constexpr std::string_view kKvElsewhere = "x-pdjob-kv-elsewhere";
 // Between routers and the process of the Batch API.
 inline constexpr std::string_view kBatchTenant = "x-pdjob-batch-tenant";
 inline constexpr std::string_view kContinue = "x-pdjob-continue";

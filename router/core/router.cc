@@ -286,7 +286,8 @@ void Router::on(const WorkersChanged& event, Turn& turn) {
   if (!event.workers.empty()) {
     nobody_there_.clear();
   }
-  const std::vector<WorkerId> gone = table_.replace(event.workers, KvStores(event.stores));
+  stores_.replace(event.stores);
+  const std::vector<WorkerId> gone = table_.replace(event.workers, stores_);
   if (usable() && table_.any(Stage::kDecode, "")) {  // Not by workers that leave.
     wakes_until_ = {};
   } else if (asleep_ && !event.asleep) {

@@ -72,9 +72,11 @@ class Router {
   Instant next_wakeup() const;
 
   const WorkerTable& workers() const { return table_; }
-  // True if a policy reads RequestFacts::blocks.
+  const KvStores& stores() const { return stores_; }
+  // True if RequestFacts::blocks is read.
   bool wants_blocks() const {
-    return policies_.prefill->wants_blocks() || policies_.decode->wants_blocks();
+    return policies_.prefill->wants_blocks() || policies_.decode->wants_blocks() ||
+           stores_.several();
   }
   // The engines' reports of their prefix caches; null: no engine is followed.
   const KvKnowledge* kv() const { return policies_.kv.get(); }
@@ -320,6 +322,7 @@ class Router {
   const BitSource id_bits_;
   const Policies policies_;
   WorkerTable table_;
+  KvStores stores_;
   PairSuspicions suspicions_;
   RetryBudget retries_;
   // By model, so a large model does not count as slow.

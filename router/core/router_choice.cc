@@ -115,6 +115,8 @@ Router::Usable Router::usable_for(Stage stage, const Request& request, const std
   const std::vector<const Worker*> workers = workers_for(stage, request, model, partner, now, some);
   const double fastest = config_.measured_load ? fastest_of(workers) : 0;
   const bool alone = request.losses.wants_own_worker(now);
+  const std::span<const uint64_t> blocks = request.facts.blocks;
+  const uint32_t somewhere = stores_.matched(blocks);
   for (const Worker* worker : workers) {
     const bool has_room =
         in_flight_max == 0 || worker->requests_in_flight + worker->promised < in_flight_max;
@@ -126,7 +128,9 @@ Router::Usable Router::usable_for(Stage stage, const Request& request, const std
                       .load = weighed_load(*worker, request.facts.tokens(stage), fastest),
                       .name_hash = worker->name_hash,
                       .name = worker->entry.name.c_str(),
-                      .requests = worker->requests_in_flight});
+                      .requests = worker->requests_in_flight,
+                      .stored_near = somewhere > 0 ? stores_.matched(blocks, worker->store) : 0,
+                      .stored = worker->store.value != 0 ? somewhere : 0});
     }
   }
   return found;

@@ -104,6 +104,12 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
         stage == Stage::kPrefill ? table_.find(leg.worker)->load() : request.facts.output_tokens;
   }
   policy_of(leg.as).note_sent(request.facts.prompt(), leg.worker);
+  if (const WorkerId own = table_.find(leg.worker)->store; stores_.several() && own.value != 0) {
+    if (!leg.fetches) {
+      effect.elsewhere = stores_.more(request.facts.blocks, own);
+    }
+    stores_.note_sent(request.facts.blocks, own);
+  }
   effect.leg = {request.id, request.attempt.number, stage};
   effect.resumes = request.begun;
   turn.effects.emplace_back(effect);

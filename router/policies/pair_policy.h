@@ -21,6 +21,9 @@ struct Candidate {
   uint64_t name_hash = 0;  // name_hash() of its name. A restart keeps it, but changes `id`.
   const char* name = "";   // Not owned.
   uint32_t requests = 0;   // Of this router, under way there.
+  // Leading blocks of the prompt that it could load: from the store of its machine, and from any.
+  uint32_t stored_near = 0;
+  uint32_t stored = 0;
 };
 
 // The facts that policies know of a request.

@@ -1,7 +1,8 @@
 // Picks the worker with the lowest cost for a prompt: the tokens that already wait there, plus
-// kRecomputeWeight times the prompt tokens that it must compute. So a long match is worth a wait,
-// and a short one is not. A tie goes to the worker that holds the fewest prefixes. A worker holds
-// the prompts that were sent to it, or what its engine reports (kv_knowledge.h). Pure.
+// kRecomputeWeight times the prompt tokens that it must compute; to load them from a store is a
+// part of that. So a long match is worth a wait, and a short one is not. A tie goes to the worker
+// that holds the fewest prefixes. A worker holds the prompts that were sent to it, or what its
+// engine reports (kv_knowledge.h). Pure.
 #pragma once
 
 #include "router/policies/pair_policy.h"
@@ -12,6 +13,10 @@ namespace pdjob::router {
 // With 1, each prompt gets its own first token soonest. But the workers recompute 13 % of what they
 // could have found, and everybody waits for that later. With 4, it is 4 % (docs/performance.md).
 inline constexpr uint64_t kRecomputeWeight = 4;
+// What it costs to load KV from a store, in eighths of computing it: from one on the same machine,
+// and from one elsewhere. Measured: 0.04 and FIXME (docs/measurements/kv-store.md).
+inline constexpr uint64_t kLoadNearEighths = 1;
+inline constexpr uint64_t kLoadEighths = 3;
 
 class PrefixAwarePolicy final : public PairPolicy {
  public:

@@ -112,7 +112,7 @@ std::vector<WorkerId> WorkerTable::replace(const std::vector<net::WorkerEntry>& 
     }
   }
   for (auto& [id, worker] : workers_) {
-    worker.store_line = worker.is_pdjob() ? stores.line_for(worker.entry) : "";
+    worker.store = worker.is_pdjob() ? stores.near(worker.entry) : WorkerId{};
   }
   index();
   return gone;

@@ -45,7 +45,7 @@ struct Worker {
   net::WorkerEntry entry;
   uint64_t name_hash = 0;  // Of entry.name.
   std::string key_line;    // The header line with the worker's key; empty: it wants none.
-  std::string store_line;  // KvStores::line_for().
+  WorkerId store;          // KvStores::near().
   net::WorkerLoad reported;
   uint32_t requests_in_flight = 0;  // Of this router: unfinished legs.
   uint64_t tokens_in_flight = 0;    // Of the same legs, estimated.

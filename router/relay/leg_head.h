@@ -18,7 +18,7 @@ struct LegHead {
   std::string_view tenant = {};  // Sent to workers as x-pdjob-tenant; empty: no tenants.
 };
 // Returns the header lines for all legs of a request: the client's own, without x-request-id. A
-// client's own x-pdjob-tenant or x-pdjob-kv-store never passes.
+// client's own x-pdjob-tenant, x-pdjob-kv-store or x-pdjob-kv-elsewhere never passes.
 std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how = {});
 
 // Headers that the router adds to a relayed reply. Empty ones are left out.

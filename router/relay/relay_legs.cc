@@ -13,6 +13,13 @@ namespace {
 // Size of a leg's own header lines, without most values.
 constexpr size_t kLegLineBytes = 160;
 
+// `address`: empty if there is none.
+void append_store(std::string_view header, const std::string& address, std::string& lines) {
+  if (!address.empty()) {
+    lines.append(header).append(": ").append(address).append("\r\n");
+  }
+}
+
 }  // namespace
 
 KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
@@ -84,9 +91,11 @@ std::string RelayApi::leg_lines(const StartLeg& effect, const Exchange& exchange
   const std::string& request_id = words.request_id.empty() ? exchange.request_id : words.request_id;
   std::string lines;
   lines.reserve(kLegLineBytes + request_id.size() + words.header_lines.size() +
-                worker.key_line.size() + worker.store_line.size());
+                worker.key_line.size());
   lines.append(openai::header::kRequestId).append(": ").append(request_id).append("\r\n");
-  lines.append(words.header_lines).append(worker.key_line).append(worker.store_line);
+  lines.append(words.header_lines).append(worker.key_line);
+  append_store(openai::header::kKvStore, core_.stores().address(worker.store), lines);
+  append_store(openai::header::kKvElsewhere, core_.stores().address(effect.elsewhere), lines);
   if (effect.leg.stage == Stage::kDecode && exchange.abortable && worker.is_pdjob()) {
     const std::string name = aborts_.leg_name(effect.leg.request);
     lines.append(openai::header::kLeg).append(": ").append(name).append("\r\n");

@@ -13,7 +13,9 @@ import threading
 import httpx
 import pytest
 
+import netns
 from conftest import assert_idle, eventually, kill_and_await, metric, running_job
+from test_agents import machines, node_of
 
 BLOCK = 64
 
@@ -24,9 +26,9 @@ def words(count, seed):
     return [draw.randrange(300, 40000) for _ in range(count)]
 
 
-def complete(url, prompt, tokens=10):
+def complete(url, prompt, tokens=10, **headers):
     body = {"model": "smollm2", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "return_token_ids": True, "ignore_eos": True}
-    reply = httpx.post(url + "/v1/completions", json=body, timeout=120)
+    reply = httpx.post(url + "/v1/completions", json=body, headers=headers, timeout=120)
     assert reply.status_code == 200, reply.text
     return reply.json()
 
@@ -176,6 +178,32 @@ def test_a_disk_that_goes_away_costs_no_request(single, tmp_path):
         assert metric(job.processes()["store-0"]["url"], "pdjob_store_disk_failures_total") >= 1
         assert metric(job.processes()["prefill-0"]["url"], "pdjob_kv_store_hits_total") == blocks_of(199)
         assert "the disk behind the store: " in "".join(log.read_text() for log in pathlib.Path(job.folder).glob("**/store-0*.log"))
+
+
+@pytest.mark.skipif(bool(netns.unavailable()), reason=netns.unavailable())
+def test_what_the_own_store_lacks_comes_from_the_store_of_another_machine(single):
+    prompt = words(700, seed=40)
+    expected = tokens_of(complete(single.url, prompt))
+    with machines("a", "b") as made:
+        for name in ("a", "b"):
+            made.start_agent(name)
+        with made.lan.inside("front"), running_job(made.folder, prefill=2, extra=made.clusters(2) + "\nkv_store: {memory: 256MiB}\n") as job:
+            assert node_of(job, "prefill-0") != node_of(job, "prefill-1")
+            urls = [process["url"] for name, process in job.processes().items() if name.startswith("store-")]
+            held = lambda: sum(metric(url, "pdjob_store_blocks", tier="memory") for url in urls)
+
+            def loaded(worker):
+                before = metric(job.processes()[worker]["url"], "pdjob_kv_store_hits_total")
+                assert tokens_of(complete(job.url, prompt, **{"x-pdjob-pin-prefill": worker})) == expected
+                return metric(job.processes()[worker]["url"], "pdjob_kv_store_hits_total") - before
+
+            assert loaded("prefill-0") == 0
+            eventually(lambda: held() >= 700 // BLOCK, what="the store of the first machine has the prompt")
+            before = held()
+            assert loaded("prefill-1") == blocks_of(699)
+            eventually(lambda: held() >= before + 699 // BLOCK, what="so has that of the second one")
+            kill_and_await(job, "prefill-1")
+            assert loaded("prefill-1") == blocks_of(699)
 
 
 def test_a_stream_that_goes_on_loads_what_the_dead_worker_generated(single):

@@ -90,6 +90,7 @@ void GenerationIntake::take(net::ExchangeId id, openai::ApiKind kind, net::HttpR
               .leg = std::string(http.header(openai::header::kLeg)),
               .tenant = std::string(http.header(openai::header::kTenant)),
               .store = store_of(http.header(openai::header::kKvStore)),
+              .elsewhere = store_of(http.header(openai::header::kKvElsewhere)),
               .created = created_by_router(http.header(openai::header::kContinue)),
               .bytes = bytes};
   Waiting& waiting = waiting_.at(id);

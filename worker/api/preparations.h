@@ -31,7 +31,8 @@ struct Asked {
   std::string request_id;
   std::string leg;     // x-pdjob-leg.
   std::string tenant;  // The owner, as the router says; empty if there are no tenants.
-  std::optional<kvtransfer::EndpointAddress> store;  // x-pdjob-kv-store.
+  std::optional<kvtransfer::EndpointAddress> store;      // x-pdjob-kv-store.
+  std::optional<kvtransfer::EndpointAddress> elsewhere;  // x-pdjob-kv-elsewhere.
   // Set by a router that may continue the stream at another worker.
   std::optional<int64_t> created;
   size_t bytes = 0;           // Size of its body.

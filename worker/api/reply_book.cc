@@ -126,7 +126,10 @@ void ReplyBook::start(const Asked& asked, PreparedRequest prepared,
     generation.id = RequestId{next_request_++};
     generation.group = index == 0 ? generation.id : exchange.prompts.front().generation;
     generation.tenant = asked.tenant;
-    generation.store = options_.trusts_store ? asked.store : std::nullopt;
+    if (options_.trusts_store) {
+      generation.store = asked.store;
+      generation.elsewhere = asked.elsewhere;
+    }
     if (generation.kv == KvMode::kOffer && generation.two_hop) {
       generation.transfer = {loop_.entropy(), loop_.entropy()};
     }

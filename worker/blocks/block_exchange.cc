@@ -128,15 +128,18 @@ void BlockExchange::ask(SequenceId sequence, Load& load, uint32_t count) {
   wanted.before = from > 0 ? load.names[from - 1] : BlockName{};
   for (uint32_t block = from; block < from + count; ++block) {
     wanted.blocks.push_back({.name = load.names[block], .transfer = next_transfer()});
+    load.came[block] = false;
   }
   load.asked_to += count;
   load.under_way += count;
-  transfers_->tell(*store_, wanted);
+  const kvtransfer::EndpointAddress& store =
+      load.elsewhere_from ? *load.beginning.elsewhere : *store_;
+  transfers_->tell(store, wanted);
   const Instant deadline = options_.now() + (count == 1 ? kFirstAnswer : kAnswer);
   for (uint32_t i = 0; i < count; ++i) {
     const TransferId id = wanted.blocks[i].transfer;
     asked_[id] = {.sequence = sequence, .block = from + i};
-    transfers_->fetch(id, *store_, block_region(sequence, from + i), kBlockTokens, deadline);
+    transfers_->fetch(id, store, block_region(sequence, from + i), kBlockTokens, deadline);
   }
 }
 
@@ -160,13 +163,28 @@ void BlockExchange::block_ended(SequenceId sequence, std::vector<News>& news) {
     return;
   }
   const auto left = static_cast<uint32_t>(load.names.size()) - load.asked_to;
-  const bool all_came = std::ranges::all_of(
-      load.came.begin() + load.first, load.came.begin() + load.asked_to, [](bool c) { return c; });
-  if (all_came && left > 0 && !load.stopped && !rests()) {
+  const auto asked_end = load.came.begin() + load.asked_to;
+  const auto missing = std::find(load.came.begin() + load.first, asked_end, false);
+  if (missing == asked_end && left > 0 && may_ask(load)) {
     ask(sequence, load, std::min(left, kAskedAtOnce));
+  } else if (missing != asked_end && may_ask_elsewhere(load)) {
+    load.asked_to = static_cast<uint32_t>(missing - load.came.begin());
+    load.elsewhere_from = load.asked_to;
+    ask(sequence, load, 1);
   } else {
     finish(sequence, load, news);
   }
+}
+
+// More of the same store.
+bool BlockExchange::may_ask(const Load& load) const {
+  return !load.stopped && load.unsafe == 0 &&
+         (load.elsewhere_from ? options_.now() >= elsewhere_rests_until_ : !rests());
+}
+
+bool BlockExchange::may_ask_elsewhere(const Load& load) const {
+  return !load.stopped && load.unsafe == 0 && load.beginning.elsewhere && !load.elsewhere_from &&
+         options_.now() >= elsewhere_rests_until_;
 }
 
 void BlockExchange::finish(SequenceId sequence, Load& load, std::vector<News>& news) {
@@ -185,18 +203,21 @@ void BlockExchange::finish(SequenceId sequence, Load& load, std::vector<News>& n
     sequences_.append(sequence, tokens.subspan(load.there, rows - load.there),
                       &load.beginning.tenant);
     uint32_t& told = told_blocks_.at(sequence.value);
-    told = std::max(told, rows / kBlockTokens);
+    told = std::max(
+        told, std::min(rows / kBlockTokens, load.elsewhere_from.value_or(rows / kBlockTokens)));
   }
   loads_.erase(sequence);
   news.emplace_back(Loaded{.sequence = sequence, .rows = rows});
 }
 
-void BlockExchange::leave_alone(const Error& why) {
-  if (options_.now() >= rests_until_) {
+void BlockExchange::leave_alone(const Load& load, const Error& why) {
+  Instant& until = load.elsewhere_from ? elsewhere_rests_until_ : rests_until_;
+  if (options_.now() >= until) {
     ++totals_.failures;
-    log::warn("the store of KV is left alone for a while: " + why.message);
+    log::warn(std::string(load.elsewhere_from ? "a" : "the") +
+              " store of KV is left alone for a while: " + why.message);
   }
-  rests_until_ = options_.now() + kRest;
+  until = options_.now() + kRest;
 }
 
 // --- gives
@@ -289,7 +310,7 @@ bool BlockExchange::take(const kvtransfer::EndpointEvent& event, std::vector<New
       load.there = intact;
       about_to_trim(sequence, intact);
       if (!load.stopped) {
-        leave_alone(failed->error);
+        leave_alone(load, failed->error);
       }
     }
     if (failed->region_safe) {

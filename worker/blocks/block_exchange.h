@@ -2,9 +2,9 @@
 //
 // Takes: before a prompt is computed, the store is asked for the blocks of its beginning (load()).
 // The first one is asked for alone, so a prompt that the store does not know costs one short
-// answer. Gives: at the end of a turn, the store is told of the blocks that are new, and fetches
-// those that it lacks. Nobody waits for that, and no sequence is held for it: if its rows change
-// meanwhile, the fetch fails (OfferTerms::changed).
+// answer. What it lacks, a store elsewhere may have. Gives: at the end of a turn, the store is told
+// of the blocks that are new, and fetches those that it lacks. Nobody waits for that, and no
+// sequence is held for it: if its rows change meanwhile, the fetch fails (OfferTerms::changed).
 //
 // A store that fails, or answers late, is left alone for a while, and longer if it may still write
 // rows. It costs time, never a request.
@@ -43,6 +43,8 @@ class BlockExchange {
   struct Beginning {
     std::shared_ptr<const std::vector<Token>> tokens;
     std::string tenant;
+    // A store that may have what that of this node lacks.
+    std::optional<kvtransfer::EndpointAddress> elsewhere = std::nullopt;
   };
   // The first `rows` rows of the sequence are those of the beginning. If `region_safe` is false, a
   // peer may still write the sequence, until Released.
@@ -93,8 +95,10 @@ class BlockExchange {
     uint32_t under_way = 0;  // Of them.
     uint32_t unsafe = 0;     // Failed, and a peer may still write.
     std::vector<bool> came;  // By block.
-    bool stopped = false;    // No more are asked for.
-    bool told = false;       // Loaded was sent.
+    // The first block that the store elsewhere is asked for; none: not yet.
+    std::optional<uint32_t> elsewhere_from = std::nullopt;
+    bool stopped = false;  // No more are asked for.
+    bool told = false;     // Loaded was sent.
   };
   struct Asked {
     SequenceId sequence;
@@ -118,7 +122,9 @@ class BlockExchange {
   void ask(SequenceId sequence, Load& load, uint32_t count);
   void block_ended(SequenceId sequence, std::vector<News>& news);
   void finish(SequenceId sequence, Load& load, std::vector<News>& news);
-  void leave_alone(const Error& why);
+  void leave_alone(const Load& load, const Error& why);
+  bool may_ask(const Load& load) const;
+  bool may_ask_elsewhere(const Load& load) const;
   // Nothing is asked of the store, or told to it.
   bool rests() const;
   void give(TransferId id);
@@ -131,6 +137,7 @@ class BlockExchange {
   std::optional<kvtransfer::EndpointAddress> store_;  // The latest one.
   bool is_there_ = false;
   Instant rests_until_{};
+  Instant elsewhere_rests_until_{};
   uint64_t transfers_made_ = 0;
   std::map<SequenceId, Load> loads_;
   std::unordered_map<TransferId, Asked> asked_;

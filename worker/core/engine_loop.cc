@@ -308,8 +308,11 @@ void EngineLoop::apply(Effect& effect, std::vector<Event>& events) {
           [&](const LoadRows& e) {
             std::vector<BlockExchange::News> news;
             const Prompt all = e.prompt != nullptr ? e.prompt : all_tokens(live_.at(e.request));
-            blocks_.load(e.sequence, {.tokens = {all, &all->tokens}, .tenant = all->tenant}, e.rows,
-                         news);
+            blocks_.load(e.sequence,
+                         {.tokens = {all, &all->tokens},
+                          .tenant = all->tenant,
+                          .elsewhere = live_.at(e.request).request.elsewhere},
+                         e.rows, news);
             take_block_news(news, events);
           },
           [&](const CancelLoad& e) { blocks_.cancel(e.sequence); },

@@ -43,7 +43,8 @@ struct GenerationRequest {
   TransferId link_transfer;          // The name on KV links. bound() sets it.
   bool two_hop = false;              // For kOffer: RequestArrived::two_hop.
   kvtransfer::EndpointAddress peer;  // For kFetch.
-  std::optional<kvtransfer::EndpointAddress> store;  // The store of KV on this node.
+  std::optional<kvtransfer::EndpointAddress> store;      // The store of KV on this node.
+  std::optional<kvtransfer::EndpointAddress> elsewhere;  // One that may have more of the prompt.
   Instant deadline = kNever;
 };
 

@@ -56,6 +56,7 @@ class FakeWorker final : public net::HttpHandler {
     std::string traceparent;
     std::string leg;
     std::string kv_store;
+    std::string kv_elsewhere;
   };
   using Answer = std::function<void(net::HttpServer&, net::ExchangeId, const Heard&)>;
 
@@ -122,7 +123,8 @@ class FakeWorker final : public net::HttpHandler {
                        .request_id = std::string(request.header("x-request-id")),
                        .traceparent = std::string(request.header("traceparent")),
                        .leg = std::string(request.header("x-pdjob-leg")),
-                       .kv_store = std::string(request.header("x-pdjob-kv-store"))});
+                       .kv_store = std::string(request.header("x-pdjob-kv-store")),
+                       .kv_elsewhere = std::string(request.header("x-pdjob-kv-elsewhere"))});
       answer(*server_, id, heard.back());
     }
   }
@@ -710,7 +712,7 @@ TEST_F(HttpApiTest, BothLegsNameTheStoreOfTheirWorkersMachine) {
                                     std::string(machine) + "\"}"});
   }
   serve();
-  const std::string forged = "x-pdjob-kv-store: {}\r\n";
+  const std::string forged = "x-pdjob-kv-store: {}\r\nx-pdjob-kv-elsewhere: {}\r\n";
   EXPECT_EQ(exchange("POST", "/v1/completions", kPrompt, forged).status, 200);
   expect_idle();
   EXPECT_EQ(prefill.heard.at(0).kv_store, stores[0].kv_address);
@@ -722,6 +724,34 @@ TEST_F(HttpApiTest, BothLegsNameTheStoreOfTheirWorkersMachine) {
   expect_idle();
   EXPECT_EQ(prefill.heard.at(1).kv_store, "");
   EXPECT_EQ(decode.heard.at(1).kv_store, "");
+  EXPECT_EQ(decode.heard.at(1).kv_elsewhere, "");
+}
+
+TEST_F(HttpApiTest, APrefillLegNamesAStoreThatHasMoreOfThePrompt) {
+  const auto on_machine = [](const std::string& machine) {
+    return R"({"remote_engine_id":"e1","remote_host_id":")" + machine + R"(","remote_port":77})";
+  };
+  FakeWorker& first = add("p0", net::Role::kPrefill);
+  FakeWorker& second = add("p1", net::Role::kPrefill);
+  add("d0", net::Role::kDecode).kv_address = on_machine("a");
+  first.kv_address = on_machine("a");
+  second.kv_address = on_machine("b");
+  for (const char* const machine : {"a", "b"}) {
+    stores.push_back({.name = std::string("store-") + machine,
+                      .role = net::Role::kStore,
+                      .kv_address = on_machine(machine)});
+  }
+  serve();
+  const std::string prompt = R"({"prompt":")" + std::string(2000, 'x') + "\"}";
+  for (const char* const worker : {"p0", "p1", "p1"}) {
+    const std::string pin = std::string("x-pdjob-pin-prefill: ") + worker + "\r\n";
+    EXPECT_EQ(exchange("POST", "/v1/completions", prompt, pin).status, 200);
+    expect_idle();
+  }
+  EXPECT_EQ(first.heard.at(0).kv_elsewhere, "");
+  EXPECT_EQ(second.heard.at(0).kv_store, stores[1].kv_address);
+  EXPECT_EQ(second.heard.at(0).kv_elsewhere, stores[0].kv_address);
+  EXPECT_EQ(second.heard.at(1).kv_elsewhere, "") << "now its own store has it";
 }
 
 TEST_F(HttpApiTest, PassesTheParamsOfATwoHopOn) {

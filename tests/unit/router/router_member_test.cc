@@ -115,11 +115,12 @@ TEST_F(RouterMemberTest, TellsWorkersOfTheStoreOnTheirMachineUntilItLeaves) {
              .role = net::Role::kStore,
              .kv_address = R"({"remote_host_id":"here"})"}};
   tell({&worker});
-  const auto line = [&] { return api->relay().core().workers().find("a")->store_line; };
-  EXPECT_EQ(line(), "x-pdjob-kv-store: {\"remote_host_id\":\"here\"}\r\n");
+  const Router& core = api->relay().core();
+  const auto address = [&] { return core.stores().address(core.workers().find("a")->store); };
+  EXPECT_EQ(address(), R"({"remote_host_id":"here"})");
   stores.clear();
   tell({&worker}, {{.name = "store-0", .engine_id = "store-0.1"}});
-  EXPECT_EQ(line(), "");
+  EXPECT_EQ(address(), "");
 }
 
 TEST_F(RouterMemberTest, TakesChangedSettingsOverAndKeepsTheOldOnesIfItCannotReadThem) {

@@ -39,6 +39,20 @@ TEST_F(PrefixAwarePolicyTest, AMatchIsWorthAWaitButNotAnyWait) {
   EXPECT_EQ(choose({0, worth + 1}, {11, 22, 97, 96}).worker, WorkerId{0});
 }
 
+TEST_F(PrefixAwarePolicyTest, WhatAStoreHasCostsALittle) {
+  const auto best = [this](std::vector<Candidate> candidates) {
+    return policy.choose({.tokens = 400, .blocks = kBlocks}, candidates, random);
+  };
+  // Worker 0 would load the prompt from another machine, worker 1 from its own.
+  const Candidate far{.id = WorkerId{0}, .load = 0, .stored_near = 0, .stored = 4};
+  Candidate near{.id = WorkerId{1}, .load = 0, .stored_near = 4, .stored = 4};
+  EXPECT_EQ(best({far, near}).worker, WorkerId{1});
+  EXPECT_EQ(best({far, near}).cached_tokens, 400U);
+  near.load = kRecomputeWeight * 400 * (kLoadEighths - kLoadNearEighths) / 8 + 1;
+  EXPECT_EQ(best({far, near}).worker, WorkerId{0});
+  EXPECT_EQ(best({far, near}).cached_tokens, 400U);
+}
+
 TEST_F(PrefixAwarePolicyTest, StrangersGoToTheWorkerThatHoldsTheFewestPrefixes) {
   EXPECT_EQ(choose({0, 0}, {1, 2, 3}).worker, WorkerId{0});
   EXPECT_EQ(choose({0, 0}, {4, 5}).worker, WorkerId{1});

@@ -31,6 +31,7 @@ class EndpointDouble final : public kvtransfer::KvTransfers {
     TransferId id;
     kvtransfer::Region target;
     Instant deadline;
+    std::string peer;
   };
 
   const EndpointAddress& address() const override { return address_; }
@@ -47,10 +48,11 @@ class EndpointDouble final : public kvtransfer::KvTransfers {
   }
   void withdraw(TransferId /*id*/, Error /*reason*/) override {}
   void await(TransferId /*id*/, EndpointAddress /*peer*/, Instant /*until*/) override {}
-  void fetch(TransferId id, EndpointAddress /*peer*/, kvtransfer::Region target, uint32_t rows,
+  void fetch(TransferId id, EndpointAddress peer, kvtransfer::Region target, uint32_t rows,
              Instant deadline) override {
     EXPECT_EQ(rows, kBlockTokens);
-    fetches.push_back({.id = id, .target = std::move(target), .deadline = deadline});
+    fetches.push_back(
+        {.id = id, .target = std::move(target), .deadline = deadline, .peer = peer.engine_id});
   }
   void cancel(TransferId id) override { cancelled.push_back(id); }
   void tell(EndpointAddress peer, BlockNews news) override {
@@ -265,6 +267,68 @@ TEST_F(BlockExchangeTest, ACancelledLoadEndsWithItsTransfers) {
   fail(ErrorCode::kCancelled);
   EXPECT_EQ(news_.size(), 1U);
   EXPECT_EQ(exchange_.totals().failures, 0U);
+}
+
+// --- takes from elsewhere
+
+struct BlockExchangeElsewhere : BlockExchangeTest {
+  void load_with_elsewhere(const std::shared_ptr<const std::vector<Token>>& prompt) {
+    exchange_.load(kFirst,
+                   {.tokens = prompt,
+                    .tenant = kTenant,
+                    .elsewhere = EndpointAddress{.engine_id = "elsewhere"}},
+                   0, news_);
+  }
+};
+
+TEST_F(BlockExchangeElsewhere, TakesFromElsewhereWhatTheStoreLacks) {
+  load_with_elsewhere(tokens(400));
+  bring(2);  // The first one, and one of the others.
+  fail(ErrorCode::kNotFound);
+  for (int missing = 0; missing < 3; ++missing) {
+    EXPECT_EQ(endpoint_.fetches.front().peer, "store");
+    fail(ErrorCode::kNotFound);
+  }
+  ASSERT_EQ(endpoint_.fetches.size(), 1U) << "one block first";
+  EXPECT_EQ(endpoint_.fetches[0].peer, "elsewhere");
+  EXPECT_EQ(endpoint_.told.back().blocks[0].name,
+            exchange_.sequences().names_of(*tokens(400), kTenant)[2]);
+  bring(1);
+  EXPECT_EQ(endpoint_.fetches.size(), 3U);
+  bring(3);
+  EXPECT_EQ(rows_loaded(), 384U);
+  EXPECT_EQ(exchange_.totals().failures, 0U);
+}
+
+TEST_F(BlockExchangeElsewhere, TheStoreOfThisNodeIsToldOfWhatCameFromElsewhere) {
+  load_with_elsewhere(tokens(193));
+  fail(ErrorCode::kNotFound);
+  bring(3);
+  EXPECT_EQ(rows_loaded(), 192U);
+  exchange_.tell_of_new_blocks();
+  EXPECT_EQ(endpoint_.told_to, "store");
+  EXPECT_EQ(endpoint_.told.back().kind, BlockNews::Kind::kHeld);
+  EXPECT_EQ(endpoint_.told.back().blocks.size(), 3U);
+}
+
+TEST_F(BlockExchangeElsewhere, AskedOnceAndNotAgainIfItKnowsNothing) {
+  load_with_elsewhere(tokens(300));
+  fail(ErrorCode::kNotFound);
+  fail(ErrorCode::kNotFound);
+  EXPECT_EQ(rows_loaded(), 0U);
+  EXPECT_TRUE(endpoint_.fetches.empty());
+}
+
+TEST_F(BlockExchangeElsewhere, OneThatIsLateIsLeftAloneAndTheOwnStoreIsNot) {
+  load_with_elsewhere(tokens(300));
+  fail(ErrorCode::kNotFound);
+  fail(ErrorCode::kTimeout);
+  EXPECT_EQ(rows_loaded(), 0U);
+  EXPECT_EQ(exchange_.totals().failures, 1U);
+  load_with_elsewhere(tokens(300));
+  fail(ErrorCode::kNotFound);
+  EXPECT_TRUE(endpoint_.fetches.empty());
+  EXPECT_EQ(rows_loaded(), 0U);
 }
 
 // --- gives
