@@ -5,6 +5,9 @@
 - the longest gap in a stream whose decode worker is killed,
 - the time for requests that have nothing in common.
 
+Then a job over two machines (network namespaces, 2P1D) with a disk behind each store: the time to the first token of a prompt that the store of the
+other machine has (tcp), and of one that only the disk has, after all workers and stores were killed.
+
 Prints JSON, then a Markdown table.
 
     ./dev bench store
@@ -26,7 +29,9 @@ import time
 import httpx
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+import netns  # noqa: E402
 from conftest import Job, eventually, job_yaml, kill_and_await, metric  # noqa: E402
+from test_agents import machines  # noqa: E402
 
 PROMPT_TOKENS, STREAM_PROMPT, STREAM_TOKENS, KILL_AT = 3500, 1900, 160, 100
 JOBS = {"store": "kv_store: {memory: 1GiB}\n", "without": ""}
@@ -37,11 +42,11 @@ def words(count, draw):
     return [draw.randrange(300, 40000) for _ in range(count)]
 
 
-def ask(url, prompt, tokens, on_token=None):
+def ask(url, prompt, tokens, on_token=None, **headers):
     """Returns when each piece came, in seconds from the start, and the tokens of the answer."""
     body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True, "return_token_ids": True}
     started, came, answer, worker = time.perf_counter(), [], [], None
-    with httpx.stream("POST", url + "/v1/completions", json=body, timeout=600) as reply:
+    with httpx.stream("POST", url + "/v1/completions", json=body, headers=headers, timeout=600) as reply:
         assert reply.status_code == 200, reply.read()
         worker = reply.headers["x-pdjob-worker"]
         for line in reply.iter_lines():
@@ -54,12 +59,14 @@ def ask(url, prompt, tokens, on_token=None):
 
 
 def settle(job):
-    """Waits until the store has taken all that the workers have for it."""
+    """Waits until the stores have taken, and written, all that the workers have for them."""
 
     def given():
-        return sum(metric(job.processes()[name]["url"], "pdjob_kv_store_given_total") for name in WORKERS)
+        urls = [process["url"] for process in job.processes().values() if process["role"] != "router"]
+        names = ("pdjob_kv_store_given_total", "pdjob_store_disk_blocks_written_total")
+        return [metric(url, name) for url in urls for name in names]
 
-    last, seen = -1, given()
+    last, seen = None, given()
     while last != seen:
         time.sleep(0.5)
         last, seen = seen, given()
@@ -100,10 +107,54 @@ def nothing_in_common(job, draw):
     return {"16 requests that share nothing": time.perf_counter() - started}
 
 
+def from_afar(job, draw):
+    prompt = words(PROMPT_TOKENS, draw)
+    first, second = ({"x-pdjob-pin-prefill": f"prefill-{number}"} for number in range(2))
+    computed, expected = ask(job.url, prompt, 8, **first)
+    settle(job)
+    ask(job.url, words(8, draw), 2, **second)  # Connections are made.
+    other, answer = ask(job.url, prompt, 8, **second)
+    assert answer == expected, "the tokens are the same"
+    settle(job)
+    kill_and_await(job, *(name for name, process in job.processes().items() if process["role"] != "router"))
+    ask(job.url, words(8, draw), 2, **first)
+    disk, answer = ask(job.url, prompt, 8, **first)
+    assert answer == expected, "the tokens are the same"
+    return {"first token, computed": computed[0], "from the store of another machine": other[0], "from the disk, after all were killed": disk[0]}
+
+
+def two_machines(rounds):
+    with machines("a", "b") as made:
+        for name in ("a", "b"):
+            made.start_agent(name)
+        extra = f"kv_store: {{memory: 1GiB, disk: {{path: {made.folder}/kv, bytes: 2GiB}}}}\n"
+        with made.lan.inside("front"):
+            yaml = job_yaml(made.folder, prefill=2, extra=made.clusters(2) + "\n" + extra).replace("tokens_per_sequence: 2048", "tokens_per_sequence: 4096")
+            job = Job(yaml, made.folder).wait_ready()
+            figures = [from_afar(job, random.Random(f"far {round_}")) for round_ in range(rounds + 1)][1:]
+            assert job.stop() == 0
+    print(json.dumps(figures))
+    print("\n| two machines | | ratio to computed (min/median/max) |\n|---|---|---|")
+    for what in figures[0]:
+        ratios = [each[what] / each["first token, computed"] for each in figures]
+        middle = statistics.median(each[what] for each in figures)
+        print(f"| {what} | {1e3 * middle:.0f} ms | {min(ratios):.3f} / {statistics.median(ratios):.3f} / {max(ratios):.3f} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--only-two-machines", action="store_true")
+    asked = parser.parse_args()
+    if not asked.only_two_machines:
+        one_machine(asked.rounds)
+    if missing := netns.unavailable():
+        print(f"not over two machines: {missing}", file=sys.stderr)
+    else:
+        two_machines(asked.rounds)
+
+
+def one_machine(rounds):
     figures = {}
     with contextlib.ExitStack() as stack:
         running = {}
