@@ -160,7 +160,7 @@ void BlockStore::on(const kvtransfer::OfferDone& event, Turn& turn) {
 }
 
 void BlockStore::on(const kvtransfer::OfferFailed& event, Turn& turn) {
-  end_offer(event.id, event.error.code == ErrorCode::kCorrupt, turn);
+  end_offer(event.id, event.rows_damaged, turn);
 }
 
 void BlockStore::end_offer(TransferId id, bool corrupt, Turn& turn) {

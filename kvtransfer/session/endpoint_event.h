@@ -29,6 +29,7 @@ struct OfferDone {  // The receiver has committed: the rows may be freed.
 struct OfferFailed {  // Cancelled, refused, peer gone, or the lease expired: the rows may be freed.
   TransferId id;
   Error error;
+  bool rows_damaged = false;  // Found here, not by the peer: they lack OfferTerms::digest.
 };
 // All rows are in place and match the digest. No one writes the region any more.
 struct FetchDone {

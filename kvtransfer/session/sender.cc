@@ -110,6 +110,7 @@ struct Sender::Offer final : LinkWork {
   Instant ready_at{};
   Instant granted_at{};
   std::optional<Error> broken;  // Of its terms: it must fail.
+  bool damaged = false;         // That term is the digest.
 };
 
 Sender::Sender(EndpointContext& context) : context_(context) {}
@@ -463,6 +464,7 @@ void Sender::apply(Offer& offer, const SendSession::SendCommit& effect) {
   }
   if (offer.terms.digest && *offer.terms.digest != offer.rows->digest()) {
     offer.broken = {ErrorCode::kCorrupt, "the KV rows are damaged"};
+    offer.damaged = true;
     return;
   }
   const Commit commit{
@@ -502,7 +504,7 @@ void Sender::apply(Offer& offer, const SendSession::ReportFailed& effect) {
     context_.pairs.stalled(offer.session.link(), StallCause::kPush);
   }
   remember(offer.id, effect.reason);
-  tell_end(offer, OfferFailed{offer.id, effect.reason});
+  tell_end(offer, OfferFailed{offer.id, effect.reason, offer.damaged});
 }
 
 // The event allows the worker to free the rows. For rows in GPU memory it waits until the GPU has

@@ -81,7 +81,9 @@ TEST_P(KvBlocks, RowsThatAreNotWhatTheyWereAreNotCommitted) {
   worker_->fetch(transfer_id(1), store_->address(), to.region(), 64, in(kDeadline));
   const auto failed = worker_.expect<FetchFailed>();
   await_safe(worker_, failed);
-  EXPECT_EQ(store_.expect<OfferFailed>().error.code, ErrorCode::kCorrupt);
+  const auto offer = store_.expect<OfferFailed>();
+  EXPECT_EQ(offer.error.code, ErrorCode::kCorrupt);
+  EXPECT_TRUE(offer.rows_damaged);
 }
 
 TEST_P(KvBlocks, RowsThatChangedWhileTheyWereReadAreNotCommitted) {
@@ -95,7 +97,9 @@ TEST_P(KvBlocks, RowsThatChangedWhileTheyWereReadAreNotCommitted) {
   store_->commit(transfer_id(1), 64, {});
   const auto failed = worker_.expect<FetchFailed>();
   await_safe(worker_, failed);
-  EXPECT_EQ(store_.expect<OfferFailed>().error.code, ErrorCode::kUnavailable);
+  const auto offer = store_.expect<OfferFailed>();
+  EXPECT_EQ(offer.error.code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(offer.rows_damaged);
 }
 
 TEST_P(KvBlocks, AReceiverThatWaitsIsRefusedAtOnceAndSoIsALaterOne) {

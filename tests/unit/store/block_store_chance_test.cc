@@ -192,9 +192,9 @@ class ChanceStory {
     const uint64_t chance = random_.below(20);
     if (chance == 0) {
       dropped_.insert(at);
-      step(OfferFailed{.id = id, .error = {ErrorCode::kCorrupt, ""}});
+      step(OfferFailed{.id = id, .error = {ErrorCode::kCorrupt, ""}, .rows_damaged = true});
     } else if (chance < 4) {
-      step(OfferFailed{.id = id, .error = {ErrorCode::kPeerFailed, ""}});
+      step(OfferFailed{.id = id, .error = {ErrorCode::kCorrupt, ""}});
     } else {
       step(OfferDone{.id = id});
     }

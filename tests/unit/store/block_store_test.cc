@@ -52,8 +52,9 @@ class StoreStory {
   }
   Words released(uint64_t id) { return step(FetchReleased{transfer(id)}); }
   Words offered(uint64_t id) { return step(OfferDone{.id = transfer(id)}); }
-  Words offer_failed(uint64_t id, ErrorCode code) {
-    return step(OfferFailed{.id = transfer(id), .error = {code, "why"}});
+  Words offer_failed(uint64_t id, bool rows_damaged) {
+    return step(OfferFailed{
+        .id = transfer(id), .error = {ErrorCode::kCorrupt, "why"}, .rows_damaged = rows_damaged});
   }
   Words drain() { return step(DrainAsked{}); }
   Words read(uint64_t block, bool ok = true) { return step(BlockRead{name(block), ok}); }
@@ -369,7 +370,7 @@ TEST(BlockStoreShapes, BlocksOfMoreShapesThanBoundedAreNotKept) {
 TEST_F(BlockStoreTest, ACorruptBlockIsDroppedAndFetchedAgain) {
   story.put({1, 2});
   story.wanted({1});
-  EXPECT_EQ(story.offer_failed(3, ErrorCode::kCorrupt), Words{"corrupt 1"});
+  EXPECT_EQ(story.offer_failed(3, true), Words{"corrupt 1"});
   EXPECT_EQ(story.wanted({1, 2}), (Words{"refuse 4 not_found", "refuse 5 not_found"}));
   EXPECT_EQ(story.held({1, 2}), Words{"fetch 6 to 0.0"});
   story.fetched(6);
@@ -381,17 +382,17 @@ TEST_F(BlockStoreTest, TheSlotOfACorruptBlockIsUsedAfterItsLastOffer) {
   story.put({1});
   story.wanted({1});
   story.wanted({1});
-  EXPECT_EQ(story.offer_failed(2, ErrorCode::kCorrupt), Words{"corrupt 1"});
+  EXPECT_EQ(story.offer_failed(2, true), Words{"corrupt 1"});
   EXPECT_EQ(story.held({1}), Words{"fetch 4 to 0.1"});
-  EXPECT_EQ(story.offer_failed(3, ErrorCode::kCorrupt), Words{});
+  EXPECT_EQ(story.offer_failed(3, true), Words{});
   EXPECT_EQ(story.held({2}), Words{"fetch 5 to 0.0"});
   EXPECT_EQ(counts.corrupt, 1U);
 }
 
-TEST_F(BlockStoreTest, ABlockStaysIfItsOfferFailsOtherwise) {
+TEST_F(BlockStoreTest, ABlockStaysIfItsOfferFailsOtherwiseWhateverThePeerSays) {
   story.put({1});
   story.wanted({1});
-  EXPECT_EQ(story.offer_failed(2, ErrorCode::kPeerFailed), Words{});
+  EXPECT_EQ(story.offer_failed(2, false), Words{});
   EXPECT_EQ(story.has({1}), Blocks{1});
 }
 
@@ -424,7 +425,7 @@ TEST_F(BlockStoreTest, AnIdThatIsFetchedAlreadyIsNotFetchedAgain) {
 TEST_F(BlockStoreTest, BlocksThatFollowEachOtherInACircleAreStillEvicted) {
   story.put({1, 2});
   story.wanted({1});
-  story.offer_failed(3, ErrorCode::kCorrupt);
+  story.offer_failed(3, true);
   story.put({2, 1});
   for (uint64_t block = 100; block < 120; ++block) {
     story.put({block});
