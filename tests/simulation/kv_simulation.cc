@@ -12,6 +12,10 @@ int main(int argc, char** argv) {
                                                .trace_lines = result.trace_lines,
                                                .counts = {{"done", result.done},
                                                           {"failed", result.failed},
-                                                          {"released late", result.released_late}}};
+                                                          {"released late", result.released_late},
+                                                          {"blocks kept", result.blocks_kept},
+                                                          {"loaded", result.blocks_loaded},
+                                                          {"missing", result.blocks_missing},
+                                                          {"not loaded", result.blocks_failed}}};
                                }});
 }

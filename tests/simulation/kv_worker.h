@@ -1,73 +1,32 @@
-// The workers of the KV world: one life of one process, with a production endpoint and the memory
-// of its rows. It checks what the endpoint promises (kv_endpoint.h).
+// The workers of the KV world: one life of one process. It hands rows over, and exchanges blocks
+// with a store. It checks what the endpoint promises (kv_endpoint.h).
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <map>
-#include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "kvtransfer/nccl/nccl_links.h"
-#include "kvtransfer/session/endpoint.h"
-#include "launcher/simulator/sim_process.h"
-#include "launcher/simulator/sim_sockets.h"
-#include "tests/simulation/invariants.h"
-#include "tests/simulation/sim_nccl.h"
-#include "tests/simulation/sim_trace.h"
+#include "tests/simulation/kv_block_user.h"
+#include "tests/simulation/kv_process.h"
+#include "tests/simulation/kv_rows.h"
+#include "tests/simulation/kv_targets.h"
 
 namespace pdjob::simulation {
 
-constexpr uint32_t kKvRowsMax = 24;
-
-// Memory for the rows of one sequence.
-class KvRows {
- public:
-  enum class Memory { kPrivate, kShared };
-  explicit KvRows(Memory memory);
-  KvRows(KvRows&& other) noexcept;
-  KvRows& operator=(KvRows&&) = delete;
-  ~KvRows();
-
-  const kvtransfer::Region& region() const { return region_; }
-  // The rows [first, last) are those of this owner.
-  void fill(uint64_t owner, uint32_t first, uint32_t last);
-  bool holds(uint64_t owner, uint32_t rows) const;
-
- private:
-  kvtransfer::Region region_;
-  size_t bytes_ = 0;
-};
-
-// Shared by all workers of a run.
-struct KvScene {
-  SimLoop& loop;
-  SimSockets& sockets;
-  SimTrace& trace;
-  Invariants& invariants;
-  const kvtransfer::LinkAuthority& authority;
-  kvtransfer::KvTransferConfig config;
-  kvtransfer::TransportOpener open_transport;
-  SimNccl& nccl;
-  std::set<TransferId> fetched = {};  // Transfers of which some receiver has all rows.
-  uint64_t done = 0, failed = 0, released_late = 0;
-};
-
-class KvWorker final : private kvtransfer::LinkNetwork {
+class KvWorker final {
  public:
   // A slow one has turns of milliseconds.
   KvWorker(KvScene& scene, const std::string& name, bool slow, uint64_t seed);
   KvWorker(const KvWorker&) = delete;
   KvWorker& operator=(const KvWorker&) = delete;
-  ~KvWorker();
+  ~KvWorker() { die(); }
 
-  SimProcess& process() { return process_; }
-  const kvtransfer::EndpointAddress& address() const { return address_; }
-  void die();
-  void trace(const std::string& what) const { scene_.trace.line(scene_.loop.now(), name(), what); }
-  const std::string& name() const { return process_.name(); }
+  SimProcess& process() { return process_.loop(); }
+  const kvtransfer::EndpointAddress& address() const { return process_.address(); }
+  void die() { process_.die(); }
+  void trace(const std::string& what) const { process_.trace(what); }
+  KvBlockUser& blocks() { return blocks_; }
 
   // --- as a prefill worker
   void offer(TransferId id);
@@ -87,22 +46,7 @@ class KvWorker final : private kvtransfer::LinkNetwork {
   void check_idle(bool lied) const;
 
  private:
-  struct Slot {
-    KvRows rows{KvRows::Memory::kShared};
-    uint64_t canary = 0;  // The owner of its bytes while nobody may write them; 0: in use.
-  };
-  struct Fetch {
-    size_t slot = 0;
-    uint32_t rows = 0;
-    uint64_t number = 0;
-    bool reported = false;  // It failed, and its rows are not given on yet.
-  };
-
-  Result<std::unique_ptr<kvtransfer::LinkSocket>> connect(
-      const kvtransfer::EndpointAddress& peer,
-      const kvtransfer::TransportTraits& transport) override;
-
-  void on(const kvtransfer::OfferAwaited& event);
+  void on(const kvtransfer::OfferAwaited& /*event*/) {}
   void on(const kvtransfer::OfferDone& event);
   void on(const kvtransfer::OfferFailed& event);
   void on(const kvtransfer::FetchDone& event);
@@ -110,22 +54,12 @@ class KvWorker final : private kvtransfer::LinkNetwork {
   void on(const kvtransfer::FetchReleased& event);
   void on(const kvtransfer::BlocksTold& /*event*/) {}
   void end_offer(TransferId id);
-  void give_on(TransferId id);
-
-  template <class... Values>
-  void expect(bool holds, const char* what, const Values&... values) const {
-    scene_.invariants.expect(holds, what, values..., "at", name());
-  }
 
   KvScene& scene_;
-  SimProcess process_;
-  kvtransfer::EndpointAddress address_;
   std::map<TransferId, KvRows> offers_;
-  std::vector<Slot> slots_;
-  std::map<TransferId, Fetch> fetches_;
-  uint64_t fetches_made_ = 0;
-  std::unique_ptr<kvtransfer::NcclLinks> nccl_;  // If the transport is nccl.
-  std::optional<kvtransfer::Endpoint> endpoint_;
+  KvProcess process_;
+  KvTargets targets_;
+  KvBlockUser blocks_;
 };
 
 }  // namespace pdjob::simulation

@@ -6,6 +6,7 @@
 
 #include "kvtransfer/open_transport.h"
 #include "tests/simulation/faulty_sockets.h"
+#include "tests/simulation/kv_store_life.h"
 #include "tests/simulation/kv_worker.h"
 #include "tests/simulation/lying_peer.h"
 #include "tests/support/fault_transport.h"
@@ -31,6 +32,14 @@ constexpr Duration kWaits = 2 * kLease;        // How long a queued transfer may
 constexpr Duration kAll = milliseconds(6000);  // By then every lease and deadline has ended.
 constexpr Duration kTcpGivesUp = milliseconds(800);
 constexpr uint64_t kFaultsMax = 6;
+
+constexpr uint64_t kHeldMax = 3;  // Prompts whose blocks a worker tells the store of.
+constexpr uint64_t kWantedOfHeld = 2;
+constexpr uint64_t kStoreFaultsMax = 3;
+constexpr Duration kBlockMoves = milliseconds(200);  // If nothing fails.
+constexpr uint32_t kPromptBlocksMax = 3;
+constexpr uint64_t kBranches = 2;
+constexpr std::array<uint32_t, 2> kBlockRows{24, 7};  // Of each model.
 
 Duration below(Random& random, Duration bound) {
   return Duration(random.below(static_cast<uint64_t>(bound.count())));
@@ -65,33 +74,88 @@ FaultPlan draw_fault(Random& random) {
           .bit = random.next()};
 }
 
+// Prompts are paths in a forest of blocks: numbers below kBranches begin, and each number has
+// kBranches successors.
+constexpr uint64_t successor_of(uint64_t number, uint64_t branch) {
+  return kBranches * (number + 1) + branch;
+}
+
+KvPrompt draw_prompt(Random& random) {
+  const uint64_t model = random.below(kBlockRows.size());
+  KvPrompt prompt{.rows = kBlockRows.at(model), .names = {}};
+  uint64_t number = random.below(kBranches);
+  for (uint64_t left = 1 + random.below(kPromptBlocksMax); left > 0; --left) {
+    prompt.names.push_back({.high = model + 1, .low = number + 1});
+    number = successor_of(number, random.chance(0.7) ? 0 : random.below(kBranches));
+  }
+  return prompt;
+}
+
+std::vector<uint64_t> owners_of_blocks() {
+  uint64_t last = kBranches - 1;
+  for (uint32_t depth = 1; depth < kPromptBlocksMax; ++depth) {
+    last = successor_of(last, kBranches - 1);
+  }
+  std::vector<uint64_t> owners;
+  for (uint64_t model = 0; model < kBlockRows.size(); ++model) {
+    for (uint64_t number = 0; number <= last; ++number) {
+      const BlockName name{.high = model + 1, .low = number + 1};
+      owners.push_back(owner_of(name));
+      owners.push_back(false_owner_of(name));
+    }
+  }
+  return owners;
+}
+
+store::BlockStoreOptions draw_store(Random& random) {
+  return {.memory_bytes = (1 + random.below(3)) * 4096,
+          .fetches_max = 2 + random.below(3),
+          .queued_max = 4 + random.below(8),
+          .offers_max = 2 + random.below(8),
+          .offer_timeout = milliseconds(100 + random.below(400)),
+          .fetch_timeout = milliseconds(50 + random.below(100))};
+}
+
 class KvWorld {
  public:
   explicit KvWorld(const KvRunOptions& options)
       : faultless_(options.seed % 4 == 0),
+        store_faultless_(options.seed % 8 == 0),
         trace_(options.print),
         random_(mix(options.seed)),
         sockets_(loop_, random_.next()),
         dials_(faultless_ ? Dials{} : draw_dials(random_)),
         stops_at_work_(random_.chance(0.2)),
+        fetchers_(random_.chance(0.3) ? kReceivers : 1),
         faults_end_(loop_.now() + kFaults),
-        authority_("secret"),
-        scene_{.loop = loop_,
-               .sockets = sockets_,
-               .trace = trace_,
-               .invariants = invariants_,
-               .authority = authority_,
-               .config = {.transport = draw_transport(random_),
-                          .lease = kLease,
-                          .connect_timeout = kConnectTimeout,
-                          .tcp = {.streams = 1 + static_cast<uint32_t>(random_.below(2))},
-                          .nccl = {.links_max = 1 + static_cast<uint32_t>(random_.below(3)),
-                                   .init_timeout = milliseconds(300),
-                                   .slab_timeout = milliseconds(150),
-                                   .abort_timeout = milliseconds(100)}},
-               .open_transport = kvtransfer::with_faults(
-                   [this](TransferId /*id*/) { return plan_of_transfer(); }),
-               .nccl = nccl_} {
+        scene_{
+            .loop = loop_,
+            .sockets = sockets_,
+            .trace = trace_,
+            .invariants = invariants_,
+            .config = {.transport = draw_transport(random_),
+                       .lease = kLease,
+                       .connect_timeout = kConnectTimeout,
+                       .tcp = {.streams = 1 + static_cast<uint32_t>(random_.below(2))},
+                       .nccl = {.links_max = 1 + static_cast<uint32_t>(random_.below(3)),
+                                .init_timeout = milliseconds(300),
+                                .slab_timeout = milliseconds(150),
+                                .abort_timeout = milliseconds(100)}},
+            .open_transport =
+                kvtransfer::with_faults([this](TransferId /*id*/) { return plan_of_transfer(); }),
+            .nccl = nccl_,
+            .block_owners = owners_of_blocks(),
+            .worker_gives = [this](const std::string& name) { may_stop(name); },
+            .given_rows_change =
+                [this] { return faults_last() && !store_faultless_ && blocks_random_.chance(0.1); },
+            .blocks_fail = !store_faultless_,
+            .bytes_change = dials_.transport_fails > 0},
+        blocks_random_(mix(options.seed + 1)),
+        store_options_(store_faultless_ ? store::BlockStoreOptions{.memory_bytes = 1 << 16}
+                                        : draw_store(blocks_random_)),
+        holder_receives_(blocks_random_.chance(0.5)),
+        wanters_(blocks_random_.chance(0.1) ? 2 : 1),
+        holders_lie_(!store_faultless_ && blocks_random_.chance(0.4)) {
     nccl_.fails = [this] { return faults_last() && random_.chance(dials_.nccl_fails); };
     nccl_.hangs = [this] { return faults_last() && random_.chance(dials_.nccl_hangs); };
     if (dials_.lying()) {
@@ -101,6 +165,7 @@ class KvWorld {
     for (auto& receiver : receivers_) {
       receiver = start('D');
     }
+    store_ = start_store();
   }
 
   KvRunResult run() {
@@ -111,11 +176,12 @@ class KvWorld {
     for (uint64_t i = 0; i < faults; ++i) {
       loop_.at(loop_.now() + below(random_, kFaults), [this] { make_fault(); });
     }
+    plan_blocks();
     for (uint64_t number = 1; number <= kLateTransfers; ++number) {
       const TransferId id{.high = 0, .low = kTransfers + number};
       const Instant when = loop_.now() + kHealed;
       later(when, sender_, [=, this](KvWorker& prefill) { compute(prefill, id, 5, Random(0)); });
-      fetch(when, id, number % kReceivers, 5, 50);
+      fetch(when, id, number % fetchers_, 5, 50);
     }
     const Instant end = loop_.now() + kAll;
     while (!invariants_.broken() && loop_.run_next(end)) {
@@ -128,16 +194,27 @@ class KvWorld {
             .trace_lines = trace_.lines(),
             .done = scene_.done,
             .failed = scene_.failed,
-            .released_late = scene_.released_late};
+            .released_late = scene_.released_late,
+            .blocks_kept = scene_.blocks_kept,
+            .blocks_loaded = scene_.blocks_loaded,
+            .blocks_missing = scene_.blocks_missing,
+            .blocks_failed = scene_.blocks_failed};
   }
 
  private:
   using Worker = std::shared_ptr<KvWorker>;
+  using Store = std::unique_ptr<KvStoreLife>;
 
   Worker start(char role) {
     const bool slow = unlucky(0.2) || (stops_at_work_ && !faultless_);
     return std::make_shared<KvWorker>(scene_, role + std::to_string(++lives_), slow,
                                       random_.next());
+  }
+
+  Store start_store() {
+    return std::make_unique<KvStoreLife>(scene_, "S" + std::to_string(++lives_),
+                                         !faultless_ && blocks_random_.chance(0.2),
+                                         blocks_random_.next(), store_options_);
   }
 
   bool faults_last() const { return loop_.now() < faults_end_; }
@@ -164,7 +241,7 @@ class KvWorld {
 
   void plan_transfer(TransferId id, Instant start) {
     const auto rows = static_cast<uint32_t>(1 + random_.below(kKvRowsMax));
-    const size_t to = random_.below(kReceivers);
+    const size_t to = random_.below(fetchers_);
     const Instant offered = start;
     const bool queues = random_.chance(0.3);
     if (queues) {
@@ -236,7 +313,147 @@ class KvWorld {
     });
   }
 
+  // --- blocks
+
+  // One worker holds blocks. In most runs only it wants some, because opening a link takes as long
+  // as many transfers.
+  Worker& holder() { return holder_receives_ ? receivers_.back() : sender_; }
+  Worker& wanter() {
+    return wanters_ == 2 && blocks_random_.chance(0.5) ? receivers_.front() : holder();
+  }
+
+  void plan_blocks() {
+    for (uint64_t left = 1 + blocks_random_.below(kHeldMax); left > 0; --left) {
+      plan_prompt(draw_prompt(blocks_random_), loop_.now() + below(blocks_random_, kFaults));
+    }
+    if (!store_faultless_) {
+      for (uint64_t left = blocks_random_.below(4); left > 0; --left) {
+        later(loop_.now() + below(blocks_random_, kFaults), holder(),
+              [](KvWorker& worker) { worker.blocks().compute_over(); });
+      }
+      if (blocks_random_.chance(0.2)) {
+        later(loop_.now() + below(blocks_random_, kFaults), wanter(),
+              [](KvWorker& worker) { worker.blocks().cancel(); });
+      }
+      for (uint64_t left = blocks_random_.below(kStoreFaultsMax + 1); left > 0; --left) {
+        loop_.at(loop_.now() + below(blocks_random_, kFaults), [this] { make_store_fault(); });
+      }
+    }
+    if (store_faultless_ || blocks_random_.chance(0.3)) {
+      plan_late_blocks();
+    }
+  }
+
+  void plan_prompt(const KvPrompt& prompt, Instant when) {
+    const KvLie lie = holders_lie_ && blocks_random_.chance(0.6)
+                          ? static_cast<KvLie>(1 + blocks_random_.below(kKvLies))
+                          : KvLie::kNone;
+    if (is_about_content(lie)) {
+      scene_.false_names.insert(prompt.names.begin(), prompt.names.end());
+    }
+    later(when, holder(),
+          [=, this](KvWorker& worker) { worker.blocks().hold(prompt, lie, store_->address()); });
+    for (uint64_t left = kWantedOfHeld; left > 0; --left) {
+      // Sometimes two loads take the same blocks at the same time.
+      if (store_faultless_ || blocks_random_.chance(0.7)) {
+        when += store_faultless_ ? kBlockMoves : below(blocks_random_, kBlockMoves);
+      }
+      KvPrompt wanted = prompt;
+      if (holders_lie_ && blocks_random_.chance(0.2)) {  // No block has this name and this shape.
+        wanted.rows = prompt.rows == kBlockRows[0] ? kBlockRows[1] : kBlockRows[0];
+      }
+      want(wanted, when, store_faultless_ ? KvBlockUser::MayMiss::kNo : KvBlockUser::MayMiss::kYes,
+           wanter());
+    }
+  }
+
+  void want(const KvPrompt& prompt, Instant when, KvBlockUser::MayMiss may_miss, Worker& worker) {
+    later(when, worker, [=, this](KvWorker& here) {
+      here.blocks().want(prompt, may_miss, store_->address(), kFetchDeadline / 2);
+    });
+  }
+
+  // After the faults, the store keeps and gives again. It may still wait for blocks of a liar.
+  void plan_late_blocks() {
+    loop_.at(loop_.now() + kHealed - kBlockMoves, [this] {
+      if (store_drains_) {
+        restart_store();
+      }
+    });
+    const KvPrompt prompt{.rows = kBlockRows[0],
+                          .names = {{.high = 10, .low = 1}, {.high = 10, .low = 2}}};
+    const Instant when = loop_.now() + kHealed;
+    later(when, holder(), [=, this](KvWorker& worker) {
+      worker.blocks().hold(prompt, KvLie::kNone, store_->address());
+    });
+    want(prompt, when + kBlockMoves,
+         misled() || holders_lie_ ? KvBlockUser::MayMiss::kYes : KvBlockUser::MayMiss::kNo,
+         wanter());
+  }
+
+  // Until the store gives it up, or a moment longer.
+  void may_stop(const std::string& name) {
+    if (!faults_last() || !stops_at_work_ || faultless_ || !blocks_random_.chance(0.3)) {
+      return;
+    }
+    for (const Worker& worker : {sender_, receivers_.back()}) {
+      if (worker->address().engine_id == name) {
+        const Duration until = 2 * kConnectTimeout + below(blocks_random_, milliseconds(60));
+        loop_.after(below(blocks_random_, milliseconds(2)),
+                    [this, until, giver = std::weak_ptr(worker)] {
+                      if (const Worker here = giver.lock()) {
+                        stop(here, until);
+                      }
+                    });
+      }
+    }
+  }
+
+  void make_store_fault() {
+    switch (blocks_random_.below(8)) {
+      case 0:
+        return kill_store();
+      case 1:
+        store_drains_ = true;
+        return store_->drain();
+      case 2:
+        store_->trace("stops");
+        store_->process().stop();
+        return loop_.after(below(blocks_random_, milliseconds(600)),
+                           [this, life = store_->address().engine_id] {
+                             if (store_->address().engine_id == life) {
+                               store_->trace("goes on");
+                               store_->process().go_on();
+                             }
+                           });
+      default:
+        scene_.bytes_change = true;
+        return store_->change_bit(blocks_random_);
+    }
+  }
+
+  // Workers know its address until there is another one.
+  void kill_store() {
+    store_->trace("dies");
+    store_->die();
+    loop_.after(below(blocks_random_, milliseconds(100)),
+                [this, life = store_->address().engine_id] {
+                  if (store_->address().engine_id == life) {
+                    restart_store();
+                  }
+                });
+  }
+
+  void restart_store() {
+    store_->die();
+    store_drains_ = false;
+    store_ = start_store();
+  }
+
   // --- faults
+
+  // A peer that lied about closing a communicator keeps waiting for it, at its own cost.
+  bool misled() const { return dials_.lying() && scene_.config.transport == TransportKind::kNccl; }
 
   void make_fault() {
     Worker& receiver = receivers_[random_.below(kReceivers)];
@@ -284,18 +501,18 @@ class KvWorld {
     for (const Worker& receiver : receivers_) {
       receiver->check_idle(dials_.lying());
     }
+    store_->check_idle();
     invariants_.expect(!faultless_ || scene_.done == kTransfers + kLateTransfers,
                        "where nothing fails all is done, but only", scene_.done);
     for (uint64_t number = 1; number <= kLateTransfers; ++number) {
       const TransferId id{.high = 0, .low = kTransfers + number};
-      // A peer that lied about closing a communicator keeps waiting for it, at its own cost.
-      const bool misled = dials_.lying() && scene_.config.transport == TransportKind::kNccl;
-      invariants_.expect(misled || scene_.fetched.contains(id),
+      invariants_.expect(misled() || scene_.fetched.contains(id),
                          "after the faults all is done again, but not", id);
     }
   }
 
   const bool faultless_;
+  const bool store_faultless_;  // Nothing fails.
   SimTrace trace_;
   Invariants invariants_;
   SimLoop loop_;
@@ -305,13 +522,20 @@ class KvWorld {
   // The sender is slow, and stopped while it has rows to send: when it goes on, it may write to
   // rows that are no longer its own.
   const bool stops_at_work_;
+  const size_t fetchers_;  // The other receivers only exchange blocks.
   const Instant faults_end_;
-  const kvtransfer::LinkAuthority authority_;
   SimNccl nccl_{random_.next()};
   KvScene scene_;
+  Random blocks_random_;
+  const store::BlockStoreOptions store_options_;
+  const bool holder_receives_;
+  const int wanters_;
+  const bool holders_lie_;
+  bool store_drains_ = false;
   uint64_t lives_ = 0;
   Worker sender_;
   std::array<Worker, kReceivers> receivers_;
+  Store store_;
 };
 
 }  // namespace

@@ -1,0 +1,146 @@
+#include "tests/simulation/kv_store_life.h"
+
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace pdjob::simulation {
+
+using store::BlockShape;
+using store::ShapeId;
+using store::SlotId;
+
+KvStoreLife::KvStoreLife(KvScene& scene, const std::string& name, bool slow, uint64_t seed,
+                         const store::BlockStoreOptions& options)
+    : blocks_(options),
+      arena_(blocks_.slots().slab_bytes()),
+      process_(scene, name, slow, seed,
+               [this](const kvtransfer::EndpointEvent& event) {
+                 core_->post(
+                     [this, event] { std::visit([this](const auto& each) { on(each); }, event); });
+               }),
+      core_(process_.loop().make_thread()) {}
+
+void KvStoreLife::drain() {
+  core_->post([this] {
+    trace("drains");
+    drained_ = true;
+    step(store::DrainAsked{});
+  });
+}
+
+void KvStoreLife::on(const kvtransfer::FetchDone& event) {
+  trace("has " + event.id.to_string());
+  step(event);
+}
+
+void KvStoreLife::on(const kvtransfer::FetchFailed& event) {
+  trace("does not get " + event.id.to_string() + ": " + event.error.message +
+        (event.region_safe ? "" : ", its slot is held"));
+  step(event);
+}
+
+void KvStoreLife::on(const kvtransfer::OfferFailed& event) {
+  trace("does not give " + event.id.to_string() + ": " + event.error.message);
+  if (event.rows_damaged) {
+    damaged_.insert(offered_.at(event.id));
+  }
+  step(event);
+}
+
+void KvStoreLife::step(const store::Event& event) {
+  const uint64_t kept = blocks_.counts().taken;
+  std::vector<store::Effect> effects;
+  blocks_.step(event, core_->now(), effects);
+  process_.scene().blocks_kept += blocks_.counts().taken - kept;
+  for (const store::Effect& effect : effects) {
+    std::visit([this](const auto& each) { carry_out(each); }, effect);
+  }
+  const store::Slots& slots = blocks_.slots();
+  process_.expect(slots.bytes_used() <= slots.bytes_max(), "a store stays within its memory, but",
+                  slots.bytes_used());
+  process_.expect(slots_taken() >= blocks_.blocks() + blocks_.fetches(),
+                  "each block has a slot of its own, but", slots_taken(), "slots for",
+                  blocks_.blocks() + blocks_.fetches());
+  process_.expect(!drained_ || blocks_.queued() == 0, "a store that ends takes no more blocks, but",
+                  blocks_.queued());
+}
+
+void KvStoreLife::carry_out(const store::Offer& offer) {
+  trace("offers " + offer.id.to_string());
+  process_.expect(!drained_, "a store that ends gives no more blocks:", offer.id);
+  process_.expect(!damaged_.contains(offer.place.slot),
+                  "damaged bytes are not offered again:", offer.id);
+  offered_[offer.id] = offer.place.slot;
+  const BlockShape& shape = blocks_.shape(offer.place.shape);
+  process_.loop().post(
+      [this, offer, region = arena_.region(offer.place, shape), rows = shape.rows] {
+        kvtransfer::Sender& sender = process_.endpoint().sender();
+        sender.offer(offer.id, region, offer.deadline, {.digest = offer.digest});
+        sender.commit(offer.id, rows, {}, process_.loop().now());
+      });
+}
+
+void KvStoreLife::carry_out(const store::Refuse& refuse) {
+  process_.loop().post(
+      [this, refuse] { process_.endpoint().sender().refuse(refuse.id, refuse.reason); });
+}
+
+void KvStoreLife::carry_out(const store::Fetch& fetch) {
+  trace("fetches " + fetch.id.to_string() + " into " + std::to_string(fetch.place.slot.slab) + "/" +
+        std::to_string(fetch.place.slot.index));
+  process_.expect(!drained_, "a store that ends takes no more blocks:", fetch.id);
+  damaged_.erase(fetch.place.slot);
+  const BlockShape& shape = blocks_.shape(fetch.place.shape);
+  const auto region = arena_.allocate(fetch.place, shape);
+  PDJOB_CHECK(region.has_value(), fetch.id);
+  process_.loop().post([this, fetch, region = *region, rows = shape.rows] {
+    process_.endpoint().receiver().fetch(fetch.id, fetch.holder, region, rows, fetch.deadline);
+  });
+}
+
+void KvStoreLife::carry_out(const store::BlockCorrupt& /*block*/) {
+  trace("drops a block whose bytes have changed");
+  process_.expect(process_.scene().bytes_change, "bytes of a block stay as they came, but not");
+}
+
+void KvStoreLife::change_bit(Random& random) {
+  const store::Slots& slots = blocks_.slots();
+  const auto slab = static_cast<uint32_t>(random.below(slots.slabs()));
+  const std::optional<ShapeId> shape = slots.owner(slab);
+  const uint64_t at = random.next();
+  if (!shape) {
+    return;
+  }
+  // Slots that were never taken are not mapped yet.
+  const BlockShape& of = blocks_.shape(*shape);
+  const SlotId slot{.slab = slab, .index = static_cast<uint32_t>(at % slots.taken(slab))};
+  const kvtransfer::Region region =
+      arena_.region({.slot = slot, .offset = slots.offset(slot), .shape = *shape}, of);
+  const kvtransfer::Window& window = region.windows[at % region.windows.size()];
+  const uint64_t byte = at % (uint64_t{window.row_bytes} * of.rows);
+  window.base[byte] ^= std::byte{1};
+  trace("a bit of slot " + std::to_string(slab) + "/" + std::to_string(slot.index) + " changes");
+}
+
+size_t KvStoreLife::slots_taken() const {
+  size_t taken = 0;
+  for (uint32_t slab = 0; slab < blocks_.slots().slabs(); ++slab) {
+    taken += blocks_.slots().taken(slab);
+  }
+  return taken;
+}
+
+void KvStoreLife::check_idle() const {
+  const kvtransfer::EndpointStats stats = process_.endpoint().stats();
+  process_.expect(blocks_.offers() == 0 && stats.offers_alive == 0,
+                  "every offer of a store ends, but", blocks_.offers(), "and", stats.offers_alive,
+                  "live");
+  process_.expect(blocks_.fetches() == 0 && blocks_.queued() == 0 && stats.fetches_alive == 0,
+                  "every fetch of a store ends, but", blocks_.fetches(), "are under way,",
+                  blocks_.queued(), "are queued, and", stats.fetches_alive, "live");
+  process_.expect(slots_taken() == blocks_.blocks(), "only blocks use memory, but", slots_taken(),
+                  "slots are taken for", blocks_.blocks());
+}
+
+}  // namespace pdjob::simulation

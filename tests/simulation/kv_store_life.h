@@ -1,0 +1,62 @@
+// KvStoreLife: one life of a store in the KV world. The core, the memory and the endpoint are the
+// production code; this carries out what the core decides, like store/kv_store. It checks what the
+// core promises. Loop-bound, to the world's loop.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "common/random.h"
+#include "store/arena.h"
+#include "store/block_store.h"
+#include "tests/simulation/kv_process.h"
+
+namespace pdjob::simulation {
+
+class KvStoreLife {
+ public:
+  KvStoreLife(KvScene& scene, const std::string& name, bool slow, uint64_t seed,
+              const store::BlockStoreOptions& options);
+  KvStoreLife(const KvStoreLife&) = delete;
+  KvStoreLife& operator=(const KvStoreLife&) = delete;
+  ~KvStoreLife() { die(); }
+
+  SimProcess& process() { return process_.loop(); }
+  const kvtransfer::EndpointAddress& address() const { return process_.address(); }
+  void trace(const std::string& what) const { process_.trace(what); }
+  void die() { process_.die(); }
+  // In a turn of its own.
+  void drain();
+  // One bit of its memory changes, maybe of a block.
+  void change_bit(Random& random);
+
+  // At the end, nothing is under way, and only kept blocks use memory.
+  void check_idle() const;
+
+ private:
+  template <class Other>
+  void on(const Other& event) {
+    step(event);
+  }
+  void on(const kvtransfer::FetchDone& event);
+  void on(const kvtransfer::FetchFailed& event);
+  void on(const kvtransfer::OfferFailed& event);
+  void step(const store::Event& event);
+  void carry_out(const store::Offer& offer);
+  void carry_out(const store::Refuse& refuse);
+  void carry_out(const store::Fetch& fetch);
+  void carry_out(const store::BlockCorrupt& block);
+  size_t slots_taken() const;
+
+  store::BlockStore blocks_;
+  store::Arena arena_;
+  bool drained_ = false;
+  std::map<TransferId, store::SlotId> offered_;  // Also those that have ended.
+  std::set<store::SlotId> damaged_;              // Slots whose bytes an offer found to be wrong.
+  KvProcess process_;
+  const std::unique_ptr<SimThread> core_;  // The thread of the core.
+};
+
+}  // namespace pdjob::simulation
