@@ -36,6 +36,21 @@ kv_mutant(tail link/link.cc "tail_in_.data() + tail_in_.size() - payload_in_left
 
 kv_mutant(nccl_waits_for_ever nccl/nccl_link.cc "earliest = std::min(earliest, slab.deadline);" "")
 kv_mutant(nccl_forgets_offer nccl/nccl_link.cc "    next_offer_ = event;" "")
+kv_mutant(changed_rows session/sender.cc "offer.terms.changed != nullptr && offer.terms.changed->load()" "false")
+
+# kv_store_mutant(NAME FILE OLD NEW): of the store of KV.
+function(kv_store_mutant name file old new)
+  pdjob_mutant(kv_store_mutant_${name} kv_simulation kv_simulation_world store/${file} "${old}" "${new}")
+endfunction()
+kv_store_mutant(believes_peers block_store.cc "end_offer(event.id, event.rows_damaged, turn);" "end_offer(event.id, event.error.code == ErrorCode::kCorrupt, turn);")
+kv_store_mutant(leaks_retired_slots block_store.cc "if (const auto released = retired_.extract(event.id)) {" "if (const auto released = retired_.extract(event.id); false) {")
+kv_store_mutant(keeps_corrupt_blocks block_store.cc "if (corrupt && !kept.corrupt) {" "if (false) {")
+kv_store_mutant(leaks_corrupt_slots block_store.cc "} else if (kept.offers == 0) {" "} else if (false) {")
+kv_store_mutant(fetches_ids_twice block_store.cc "if (fetches_.contains(block.transfer) || retired_.contains(block.transfer)) {" "if (false) {")
+kv_store_mutant(answers_twice block_store.cc "if (offers_.contains(block.transfer)) {" "if (false) {")
+kv_store_mutant(gives_other_shapes block_store.cc "if (kept.shape != shape) {" "if (false) {")
+kv_store_mutant(keeps_half_blocks block_store.cc "if (event.rows != shapes_[shape.value]->rows) {" "if (false) {")
+kv_store_mutant(takes_while_it_ends block_store.cc "} else if (!draining_) {" "} else {")
 
 # batch_mutant(NAME FILE OLD NEW): of batches.
 function(batch_mutant name file old new)
