@@ -246,7 +246,7 @@ void BlockStore::start_fetches(Turn& turn) {
       continue;
     }
     on_their_way_.at(name).fetching = true;
-    fetches_.emplace(coming.transfer, *slot);
+    fetches_.emplace(coming.transfer, Fetching{.slot = *slot, .holder = coming.holder});
     turn.emit(Fetch{.id = coming.transfer,
                     .holder = *coming.holder,
                     .place = place_of(memory_, *slot, coming.block.shape),
@@ -271,10 +271,10 @@ void BlockStore::on(const kvtransfer::FetchDone& event, Turn& /*turn*/) {
   if (!ended) {
     return;
   }
-  const SlotId slot = ended.mapped();
+  const SlotId slot = ended.mapped().slot;
   const Block block = memory_.coming(slot);
   if (event.rows != shapes_[block.shape.value]->rows) {
-    return memory_.release(give_up(slot));
+    return memory_.release(give_up(ended.mapped()));
   }
   on_their_way_.erase(block.name);
   memory_.keep(slot, event.digest);
@@ -308,11 +308,19 @@ void BlockStore::on(const kvtransfer::FetchReleased& event, Turn& /*turn*/) {
   }
 }
 
-SlotId BlockStore::give_up(SlotId slot) {
+SlotId BlockStore::give_up(const Fetching& fetch) {
   ++counts_.fetches_failed;
-  on_their_way_.erase(memory_.coming(slot).name);
-  memory_.abandon(slot);
-  return slot;
+  const Block& block = memory_.coming(fetch.slot);
+  on_their_way_.erase(block.name);
+  counts_.useless += std::erase_if(queue_, [&](const Coming& coming) {
+    const bool behind = coming.holder == fetch.holder && coming.block.depth > block.depth;
+    if (behind) {
+      on_their_way_.erase(coming.block.name);
+    }
+    return behind;
+  });
+  memory_.abandon(fetch.slot);
+  return fetch.slot;
 }
 
 // --- the disk

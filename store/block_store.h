@@ -163,6 +163,10 @@ class BlockStore {
   struct Coming {
     Block block;
     TransferId transfer;
+    std::shared_ptr<const kvtransfer::EndpointAddress> holder;  // Of all blocks of one list.
+  };
+  struct Fetching {
+    SlotId slot;
     std::shared_ptr<const kvtransfer::EndpointAddress> holder;
   };
   // A block on its way: its depth, and whether its slot is reserved.
@@ -206,8 +210,9 @@ class BlockStore {
   std::optional<uint32_t> depth_of(BlockName name) const;
   void start_fetches(Turn& turn);
   bool is_useful(const Coming& coming) const;
-  // Returns the slot of a fetch that has ended without a block.
-  SlotId give_up(SlotId slot);
+  // Returns the slot of a fetch that has ended without a block. What its holder listed behind it is
+  // useless: a holder that is silent costs one timeout, however long its list.
+  SlotId give_up(const Fetching& fetch);
 
   void start_writes(Turn& turn);
 
@@ -221,7 +226,7 @@ class BlockStore {
   std::unordered_map<TransferId, SlotId> offers_;
   std::deque<Coming> queue_;
   std::unordered_map<BlockName, OnItsWay> on_their_way_;  // Queued or being fetched.
-  std::unordered_map<TransferId, SlotId> fetches_;
+  std::unordered_map<TransferId, Fetching> fetches_;
   std::unordered_map<TransferId, SlotId> retired_;  // A peer may still write there.
 
   std::unordered_map<BlockName, Reading> reads_;

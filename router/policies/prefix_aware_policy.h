@@ -14,7 +14,8 @@ namespace pdjob::router {
 // could have found, and everybody waits for that later. With 4, it is 4 % (docs/performance.md).
 inline constexpr uint64_t kRecomputeWeight = 4;
 // What it costs to load KV from a store, in eighths of computing it: from one on the same machine,
-// and from one elsewhere. Measured: 0.04 and FIXME (docs/measurements/kv-store.md).
+// and from one elsewhere. On CPUs both took 0.04 at most (docs/measurements/kv-store.md). GPUs
+// compute faster, and networks are shared, so they count for more.
 inline constexpr uint64_t kLoadNearEighths = 1;
 inline constexpr uint64_t kLoadEighths = 3;
 

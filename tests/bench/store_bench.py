@@ -10,7 +10,7 @@ other machine has (tcp), and of one that only the disk has, after all workers an
 
 Prints JSON, then a Markdown table.
 
-    ./dev bench store
+    ./dev bench store [--rounds N] [--only-two-machines]
 """
 
 import argparse
@@ -144,7 +144,7 @@ def two_machines(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only-two-machines", action="store_true")
+    parser.add_argument("--only-two-machines", action="store_true", help="skip the jobs on one machine")
     asked = parser.parse_args()
     if not asked.only_two_machines:
         one_machine(asked.rounds)

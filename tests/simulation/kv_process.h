@@ -40,7 +40,8 @@ struct KvScene {
   std::function<bool()> given_rows_change;
   bool blocks_fail = false;   // False: a store answers each wish, with the block or kNotFound.
   bool bytes_change = false;  // Bytes in a store's memory change, or transports damage them.
-  uint64_t blocks_kept = 0, blocks_loaded = 0, blocks_missing = 0, blocks_failed = 0;
+  uint64_t blocks_kept = 0, blocks_read = 0, blocks_loaded = 0, blocks_missing = 0,
+           blocks_failed = 0;
 };
 
 class KvProcess final : private kvtransfer::LinkNetwork {

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
                                                           {"failed", result.failed},
                                                           {"released late", result.released_late},
                                                           {"blocks kept", result.blocks_kept},
+                                                          {"blocks read", result.blocks_read},
                                                           {"loaded", result.blocks_loaded},
                                                           {"missing", result.blocks_missing},
                                                           {"not loaded", result.blocks_failed}}};

@@ -11,15 +11,18 @@ using store::ShapeId;
 using store::SlotId;
 
 KvStoreLife::KvStoreLife(KvScene& scene, const std::string& name, bool slow, uint64_t seed,
-                         const store::BlockStoreOptions& options)
-    : blocks_(options),
+                         const store::BlockStoreOptions& options, SimKvDisk& disk)
+    : disk_(disk),
+      blocks_(options),
       arena_(blocks_.slots().slab_bytes()),
       process_(scene, name, slow, seed,
                [this](const kvtransfer::EndpointEvent& event) {
                  core_->post(
                      [this, event] { std::visit([this](const auto& each) { on(each); }, event); });
                }),
-      core_(process_.loop().make_thread()) {}
+      core_(process_.loop().make_thread()) {
+  blocks_.restore(disk.blocks());
+}
 
 void KvStoreLife::drain() {
   core_->post([this] {
@@ -104,6 +107,30 @@ void KvStoreLife::carry_out(const store::BlockCorrupt& /*block*/) {
   process_.expect(process_.scene().bytes_change, "bytes of a block stay as they came, but not");
 }
 
+void KvStoreLife::carry_out(const store::Read& read) {
+  damaged_.erase(read.to.slot);
+  const BlockShape& shape = blocks_.shape(read.to.shape);
+  const auto region = arena_.allocate(read.to, shape);
+  PDJOB_CHECK(region.has_value(), read.name.low);
+  core_->post([this, read, rows = arena_.bytes(read.to, shape)] {
+    const bool ok = disk_.read(read.from, rows).has_value();
+    process_.scene().blocks_read += ok ? 1 : 0;
+    trace(ok ? "reads a block from its disk" : "cannot read a block from its disk");
+    core_->post([this, read, ok] { step(store::BlockRead{.name = read.name, .ok = ok}); });
+  });
+}
+
+void KvStoreLife::carry_out(const store::Write& write) {
+  const BlockShape& shape = blocks_.shape(write.from.shape);
+  const store::StoredBlock block{
+      .block = write.block, .shape = shape, .digest = write.digest, .slot = write.to};
+  core_->post([this, block, rows = arena_.bytes(write.from, shape)] {
+    const bool ok = disk_.write(block, rows).has_value();
+    core_->post(
+        [this, name = block.block.name, ok] { step(store::BlockWritten{.name = name, .ok = ok}); });
+  });
+}
+
 void KvStoreLife::change_bit(Random& random) {
   const store::Slots& slots = blocks_.slots();
   const auto slab = static_cast<uint32_t>(random.below(slots.slabs()));
@@ -139,6 +166,8 @@ void KvStoreLife::check_idle() const {
   process_.expect(blocks_.fetches() == 0 && blocks_.queued() == 0 && stats.fetches_alive == 0,
                   "every fetch of a store ends, but", blocks_.fetches(), "are under way,",
                   blocks_.queued(), "are queued, and", stats.fetches_alive, "live");
+  process_.expect(blocks_.disk().slots().bytes_used() <= blocks_.disk().slots().bytes_max(),
+                  "a store stays within its disk");
   process_.expect(slots_taken() == blocks_.blocks(), "only blocks use memory, but", slots_taken(),
                   "slots are taken for", blocks_.blocks());
 }

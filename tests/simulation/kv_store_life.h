@@ -12,13 +12,15 @@
 #include "store/arena.h"
 #include "store/block_store.h"
 #include "tests/simulation/kv_process.h"
+#include "tests/simulation/sim_kv_disk.h"
 
 namespace pdjob::simulation {
 
 class KvStoreLife {
  public:
+  // `disk` outlives it.
   KvStoreLife(KvScene& scene, const std::string& name, bool slow, uint64_t seed,
-              const store::BlockStoreOptions& options);
+              const store::BlockStoreOptions& options, SimKvDisk& disk);
   KvStoreLife(const KvStoreLife&) = delete;
   KvStoreLife& operator=(const KvStoreLife&) = delete;
   ~KvStoreLife() { die(); }
@@ -48,8 +50,11 @@ class KvStoreLife {
   void carry_out(const store::Refuse& refuse);
   void carry_out(const store::Fetch& fetch);
   void carry_out(const store::BlockCorrupt& block);
+  void carry_out(const store::Read& read);
+  void carry_out(const store::Write& write);
   size_t slots_taken() const;
 
+  SimKvDisk& disk_;
   store::BlockStore blocks_;
   store::Arena arena_;
   bool drained_ = false;

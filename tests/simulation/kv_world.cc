@@ -109,11 +109,13 @@ std::vector<uint64_t> owners_of_blocks() {
 
 store::BlockStoreOptions draw_store(Random& random) {
   return {.memory_bytes = (1 + random.below(3)) * 4096,
+          .disk_bytes = random.chance(0.5) ? (1 + random.below(6)) * 4096 : 0,
           .fetches_max = 2 + random.below(3),
           .queued_max = 4 + random.below(8),
           .offers_max = 2 + random.below(8),
           .offer_timeout = milliseconds(100 + random.below(400)),
-          .fetch_timeout = milliseconds(50 + random.below(100))};
+          .fetch_timeout = milliseconds(50 + random.below(100)),
+          .disk_rest = milliseconds(20)};
 }
 
 class KvWorld {
@@ -196,6 +198,7 @@ class KvWorld {
             .failed = scene_.failed,
             .released_late = scene_.released_late,
             .blocks_kept = scene_.blocks_kept,
+            .blocks_read = scene_.blocks_read,
             .blocks_loaded = scene_.blocks_loaded,
             .blocks_missing = scene_.blocks_missing,
             .blocks_failed = scene_.blocks_failed};
@@ -214,7 +217,7 @@ class KvWorld {
   Store start_store() {
     return std::make_unique<KvStoreLife>(scene_, "S" + std::to_string(++lives_),
                                          !faultless_ && blocks_random_.chance(0.2),
-                                         blocks_random_.next(), store_options_);
+                                         blocks_random_.next(), store_options_, disk_);
   }
 
   bool faults_last() const { return loop_.now() < faults_end_; }
@@ -436,6 +439,10 @@ class KvWorld {
   void kill_store() {
     store_->trace("dies");
     store_->die();
+    if (blocks_random_.chance(0.3)) {
+      disk_.cut_power();
+      scene_.bytes_change = true;
+    }
     loop_.after(below(blocks_random_, milliseconds(100)),
                 [this, life = store_->address().engine_id] {
                   if (store_->address().engine_id == life) {
@@ -528,6 +535,7 @@ class KvWorld {
   KvScene scene_;
   Random blocks_random_;
   const store::BlockStoreOptions store_options_;
+  SimKvDisk disk_{blocks_random_.next(), store_faultless_ ? 0 : 0.1};
   const bool holder_receives_;
   const int wanters_;
   const bool holders_lie_;

@@ -26,8 +26,10 @@ struct KvRunResult {
   uint64_t trace_hash = 0;
   uint64_t trace_lines = 0;
   uint64_t done = 0, failed = 0, released_late = 0;
-  // Blocks: the store took them; they came to a worker; the store lacked them; they did not come.
-  uint64_t blocks_kept = 0, blocks_loaded = 0, blocks_missing = 0, blocks_failed = 0;
+  // Blocks: the store took them, or read them from its disk; they came to a worker; the store
+  // lacked them; they did not come.
+  uint64_t blocks_kept = 0, blocks_read = 0, blocks_loaded = 0, blocks_missing = 0,
+           blocks_failed = 0;
 };
 
 KvRunResult simulate_kv(const KvRunOptions& options);
