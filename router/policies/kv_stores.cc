@@ -56,9 +56,9 @@ WorkerId KvStores::near(const net::WorkerEntry& worker) const {
 }
 
 const std::string& KvStores::address(WorkerId store) const {
-  static const std::string kNone;
+  static const std::string none;
   const auto found = stores_.find(store);
-  return found == stores_.end() ? kNone : found->second.address;
+  return found == stores_.end() ? none : found->second.address;
 }
 
 void KvStores::note_sent(std::span<const uint64_t> blocks, WorkerId store) {
