@@ -181,7 +181,7 @@ unit_mutant(trust_forgets_record launcher/placement/node_trust_test.cc pdjob_lau
 unit_mutant(store_forgets_digests store/block_store_test.cc pdjob_store_kv store/block_store.cc "                  .digest = memory_.digest(slot)," "")
 unit_mutant(store_reuses_unsafe_slots store/block_store_chance_test.cc pdjob_store_kv store/block_store.cc "  if (event.region_safe) {" "  if (true) {")
 unit_mutant(store_keeps_corrupt_writes store/block_store_disk_test.cc pdjob_store_kv store/block_store.cc "event.ok && !was_corrupt" "event.ok || was_corrupt")
-unit_mutant(store_reads_into_used_slots store/block_store_chance_test.cc pdjob_store_kv store/block_index.cc "use.moving == 0 && " "")
+unit_mutant(store_reads_without_digests store/block_store_chance_test.cc pdjob_store_kv store/block_store.cc "memory_.keep(read.to, disk_.digest(read.from));" "memory_.keep(read.to, 0);")
 unit_mutant(disk_trusts_torn_entries store/file_disk_test.cc pdjob_store_kv store/file_disk.cc "entries[index].checksum == checksum_of(entries[index], header.checksum)" "entries[index].checksum != 0")
 unit_mutant(given_rows_change_unseen worker/blocks/block_exchange_test.cc pdjob_worker_blocks worker/blocks/block_exchange.cc "      given.changed->store(true);" "")
 unit_mutant(loading_sequences_are_given worker/core/batcher_loads_test.cc pdjob_worker_core worker/core/batcher.cc "    loading->second = true;" "    free_.put(sequence, kept, effects);")
