@@ -117,17 +117,13 @@ void BlockIndex::drop(SlotId slot) {
     return;
   }
   unlist(kept, slot);
-  forget_name(kept);
+  by_name_.erase(kept.block.name);
+  remove_successor(kept.block.parent);
   kept.dropped = true;
   if (kept.pins == 0) {
     kept_.erase(slot);
     slots_.give(slot);
   }
-}
-
-void BlockIndex::forget_name(const Kept& kept) {
-  by_name_.erase(kept.block.name);
-  remove_successor(kept.block.parent);
 }
 
 // --- eviction

@@ -84,8 +84,8 @@ class BlockIndex {
     uint32_t pins = 0;
     bool dropped = false;
   };
-  // Of a named block that may be missing itself: its successors that are kept or coming. All have
-  // one depth, so no list of a lying peer makes a circle.
+  // The kept and coming successors of a block, which may be missing itself. All have one depth, so
+  // no list of a lying peer makes a circle.
   struct Successors {
     uint32_t count = 0;
     uint32_t depth = 0;
@@ -101,7 +101,6 @@ class BlockIndex {
   std::optional<SlotId> take_slot(ShapeId shape);
   std::optional<uint32_t> least_slab_of_others(ShapeId shape, uint64_t below) const;
   void evict(SlotId slot);
-  void forget_name(const Kept& kept);
 
   void add_successor(const Block& block);
   void remove_successor(const std::optional<BlockName>& parent);
@@ -118,7 +117,7 @@ class BlockIndex {
   std::map<SlotId, Kept> kept_;
   std::unordered_map<BlockName, SlotId> by_name_;
   std::unordered_map<BlockName, Successors> successors_;
-  // What may be evicted, by shape: the first one goes first.
+  // Blocks that may be evicted, by shape: the first one goes first.
   std::vector<std::set<std::pair<uint64_t, SlotId>>> evictable_;
   std::vector<SlabUse> slab_use_;
 };

@@ -8,8 +8,8 @@
 //   in memory --written--> in memory and on disk --evicted from memory--> on disk
 //   on disk --wanted, read--> in memory and on disk
 //
-// Blocks are chains (store/block_index.h): so a store refuses every wanted block behind the first
-// missing one, and fetches no block whose predecessor is neither here nor on its way.
+// Blocks are chains (store/block_index.h). So a store refuses every wanted block behind the first
+// missing one. It fetches no block whose predecessor is neither here nor on its way.
 //
 // Each block that came is written to the disk behind it, a few at a time, and stays on disk when it
 // leaves memory, and when the store ends. A disk that fails costs what was to be written or read,
@@ -138,8 +138,8 @@ class BlockStore {
  public:
   explicit BlockStore(const BlockStoreOptions& options);
 
-  // What an earlier store left on the disk. Call it before the first step(). Returns how many of
-  // the blocks are of use; the places of the others are free.
+  // Takes over the blocks that an earlier store left on the disk. Call it before the first step().
+  // Returns how many of the blocks are of use; the places of the others are free.
   size_t restore(std::vector<StoredBlock> found);
 
   void step(const Event& event, Instant now, std::vector<Effect>& effects);
@@ -210,8 +210,8 @@ class BlockStore {
   std::optional<uint32_t> depth_of(BlockName name) const;
   void start_fetches(Turn& turn);
   bool is_useful(const Coming& coming) const;
-  // Returns the slot of a fetch that has ended without a block. What its holder listed behind it is
-  // useless: a holder that is silent costs one timeout, however long its list.
+  // Returns the slot of a fetch that has ended without a block. Drops the rest of its holder's
+  // list: a holder that is silent costs one timeout, however long the list.
   SlotId give_up(const Fetching& fetch);
 
   void start_writes(Turn& turn);

@@ -54,7 +54,7 @@ struct Entry {
 static_assert(sizeof(Header) <= kEntriesAt && std::is_trivially_copyable_v<Header>);
 static_assert(sizeof(Entry) == 56 && std::has_unique_object_representations_v<Entry>);
 
-// Of all bytes before the last member, keyed by what they belong to.
+// Covers all bytes before the last member, and is keyed by what they belong to.
 template <class T>
 uint64_t checksum_of(const T& record, uint64_t of) {
   const auto bytes = std::as_bytes(std::span(&record, 1)).first(sizeof(T) - sizeof(uint64_t));
@@ -207,7 +207,7 @@ Status FileDisk::find_blocks(uint32_t slabs, std::vector<StoredBlock>& found) {
   return error ? Status(Error{ErrorCode::kUnavailable, path_ + ": " + error.message()}) : ok();
 }
 
-// A table that is not what write() makes has no blocks.
+// Finds nothing in a broken table.
 void FileDisk::find_blocks_of(uint32_t slab, std::vector<StoredBlock>& found) const {
   const auto file = open_file(folder_, path_, file_of(slab, kTable), O_RDONLY);
   Header header;

@@ -108,7 +108,7 @@ void KvStore::carry_out(const Write& write) {
       });
 }
 
-// What the disk was told.
+// A read or a write of the disk has ended.
 void KvStore::ended(const Status& status, const Event& event) {
   if (!status) {
     warn("the disk behind the store: " + status.error().message + "; " +

@@ -169,8 +169,7 @@ struct StartLeg {
   WorkerId peer;  // The prefill worker of a fetch.
   TransferId transfer;
   bool resumes = false;  // The client has the beginning of the stream.
-  WorkerId
-      elsewhere;  // A store that has more of the prompt than the worker's own (Router::stores).
+  WorkerId elsewhere;    // A store with more of the prompt than the worker's own.
 };
 struct CancelLeg {
   LegId leg;

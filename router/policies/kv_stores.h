@@ -1,7 +1,7 @@
 // The stores of the job's KV: where they are, and which beginnings of prompts each probably has.
 //
-// A worker uses the store on its own machine. What that one lacks, it takes from elsewhere: from
-// the store that has most of the prompt. A store has what workers on its machine were sent, because
+// A worker uses the store on its own machine. It takes the rest of a prompt from elsewhere: from
+// the store that has most of it. A store has what workers on its machine were sent, because
 // it takes all that they compute. Incarnations of stores are never reused. Value.
 #pragma once
 

@@ -8,7 +8,7 @@
 namespace pdjob::router {
 namespace {
 
-// Of a prompt at a worker, in tokens. What it loads is there, and costs a little.
+// The shares of a prompt at a worker, in tokens. Loaded KV counts as there, and costs a little.
 struct Share {
   uint64_t there = 0;
   uint64_t to_compute = 0;

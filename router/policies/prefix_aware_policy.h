@@ -13,7 +13,7 @@ namespace pdjob::router {
 // With 1, each prompt gets its own first token soonest. But the workers recompute 13 % of what they
 // could have found, and everybody waits for that later. With 4, it is 4 % (docs/performance.md).
 inline constexpr uint64_t kRecomputeWeight = 4;
-// What it costs to load KV from a store, in eighths of computing it: from one on the same machine,
+// The cost of loading KV from a store, in eighths of computing it: from one on the same machine,
 // and from one elsewhere. On CPUs both took 0.04 at most (docs/measurements/kv-store.md). GPUs
 // compute faster, and networks are shared, so they count for more.
 inline constexpr uint64_t kLoadNearEighths = 1;
