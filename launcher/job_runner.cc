@@ -263,6 +263,9 @@ void JobRunner::carry_out(const Spawn& effect) {
   } else if (effect.role != net::Role::kBatch) {
     spec.key = worker_key(effect.name);
     spec.weights = effect.weights;
+    if (const Process* const master = job_.find(store::kMaster)) {
+      spec.store_host = host_of(nodes, master->place.node);
+    }
     spec.link_keys = encode(link_authority_.issue(effect.engine_id));
   }
   const auto work = options_.specs.work.find({effect.role, effect.model});

@@ -29,9 +29,10 @@ std::vector<ProcessPlan> processes_of(const JobConfig& config, const LaunchPlan&
     processes.push_back({.name = row.name,
                          .role = row.role,
                          .model = row.model,
-                         .demand = row.role == net::Role::kStore ? store_demand(config.kv_store)
-                                   : group == nullptr            ? Demand{}
-                                                                 : group->group.demand,
+                         .demand = row.role == net::Role::kStore && row.name != store::kMaster
+                                       ? store_demand(config.kv_store)
+                                   : group == nullptr ? Demand{}
+                                                      : group->group.demand,
                          .place = row.place(),
                          .spec = specs.digest(row.role, row.model)});
   }
@@ -51,16 +52,17 @@ std::vector<JobGroup> groups_of(const JobConfig& config, const LaunchPlan& plan)
   const bool bounded = config.scaling.workers_max > 0 || config.scaling.gpus_max > 0;
   std::vector<JobGroup> groups;
   for (const PlanGroup& each : plan.groups) {
-    groups.push_back({.name = each.group.name,
-                      .role = each.role,
-                      .model = each.model,
-                      .demand = each.group.demand,
-                      .workers_min = each.group.workers_min,
-                      .spec = specs.digest(each.role, each.model),
-                      .wanted = each.group.workers - each.spares,
-                      .most = bounded ? 1 : scaling_of(config, each.role, each.model).workers_max,
-                      .spares = each.spares,
-                      .uses_store = config.model_called(each.model)->uses_store(each.role)});
+    groups.push_back(
+        {.name = each.group.name,
+         .role = each.role,
+         .model = each.model,
+         .demand = each.group.demand,
+         .workers_min = each.group.workers_min,
+         .spec = specs.digest(each.role, each.model),
+         .wanted = each.group.workers - each.spares,
+         .most = bounded ? 1 : scaling_of(config, each.role, each.model).workers_max,
+         .spares = each.spares,
+         .uses_store = uses_store(config, *config.model_called(each.model), each.role)});
   }
   return groups;
 }

@@ -32,6 +32,21 @@ struct Template {
   Texts args;
   Texts environment;
 
+  // Options of the part take the place of what is there.
+  void replace(const RecipePart& part) {
+    for (const std::string& option : part.args) {
+      for (size_t i = 0; is_option(option) && i < args.size(); ++i) {
+        if (is_option(args[i]) && option_name(args[i]) == option_name(option)) {
+          const bool in_next =
+              !option_value(args, i).empty() && args[i].find('=') == std::string::npos;
+          const auto at = args.begin() + static_cast<std::ptrdiff_t>(i);
+          args.erase(at, at + (in_next ? 2 : 1));
+        }
+      }
+    }
+    add(part);
+  }
+
   void add(const RecipePart& part) {
     args.insert(args.end(), part.args.begin(), part.args.end());
     environment.insert(environment.end(), part.environment.begin(), part.environment.end());
@@ -63,6 +78,11 @@ Template template_of(const EngineRecipe& recipe, const ForeignConfig& config,
     all.environment.insert(all.environment.end(), recipe.weights.environment.begin(),
                            recipe.weights.environment.end());
   }
+  if (const RecipeStore* const store = recipe.store(values.store.kind)) {
+    all.replace(values.role == "prefill"  ? store->prefill
+                : values.role == "decode" ? store->decode
+                                          : store->both);
+  }
   for (const RecipeFeature& feature : recipe.features) {
     if (has_feature(config, feature)) {
       all.add(values.role == "prefill"  ? feature.prefill
@@ -80,6 +100,16 @@ std::string first_ports(std::string_view nics) {
     text.append(c == ',' ? ":1" : "").push_back(c);
   }
   return text.empty() ? text : text + ":1";
+}
+
+// "8" or "0.5"; a store gets no more than it was given.
+std::string gibibytes(uint64_t bytes) {
+  constexpr uint64_t kMib = 1 << 20;
+  constexpr uint64_t kMibOfGib = 1024;
+  const uint64_t thousandths = bytes / kMib * 1000 / kMibOfGib;
+  std::string fraction = std::to_string(1000 + thousandths % 1000).substr(1);
+  fraction.erase(fraction.find_last_not_of('0') + 1);
+  return std::to_string(thousandths / 1000) + (fraction.empty() ? "" : "." + fraction);
 }
 
 Words words_of(const EngineRecipe& recipe, const ForeignConfig& config,
@@ -104,7 +134,13 @@ Words words_of(const EngineRecipe& recipe, const ForeignConfig& config,
                  {"head_host", values.head_host.empty() ? values.host : values.head_host},
                  {"interface", values.interface},
                  {"nics", values.nics},
-                 {"nic_ports", first_ports(values.nics)}};
+                 {"nic_ports", first_ports(values.nics)},
+                 {"store_host", values.store.host},
+                 {"store_port", std::to_string(values.store.port)},
+                 {"store_transport", values.store.transport},
+                 {"store_bytes", std::to_string(values.store.memory_bytes)},
+                 {"store_gb", gibibytes(values.store.memory_bytes)},
+                 {"store_file", values.store_file}};
   for (const RecipeFeature& feature : recipe.features) {
     words.insert_or_assign(feature.name, has_feature(config, feature) ? feature.text : "");
   }
@@ -234,6 +270,9 @@ EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& co
   for (const std::string& variable : merge.environment()) {
     const size_t equals = variable.find('=');
     command.environment.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+  if (const RecipeStore* const store = recipe.store(values.store.kind)) {
+    command.store_file = fill_words(store->file, command.words);
   }
   if (values.role == "prefill" && values.part == 0) {
     command.kv_address = fill_words(recipe.kv_address, command.words);

@@ -14,6 +14,17 @@
 
 namespace pdjob::engine {
 
+// A store of KV that is a program of another make, as an engine or that program itself sees it.
+struct StoreUse {
+  std::string kind;  // Empty: there is none.
+  std::string host;  // Of the one that it asks: a master, or the store of its own machine.
+  uint16_t port = 0;
+  std::string transport;      // "tcp" or "rdma"
+  uint64_t memory_bytes = 0;  // Of the store on each node.
+
+  bool on() const { return !kind.empty(); }
+};
+
 struct EngineValues {
   std::string model;  // A path, or a name that the engine looks up.
   std::string served_name;
@@ -30,7 +41,9 @@ struct EngineValues {
   std::string interface;         // Of `host`; empty: unknown.
   std::string nics;              // Nearest to its GPUs: "mlx5_0,mlx5_1". Empty: unknown.
   bool changes_weights = false;  // The job is of mode rollout.
-  std::vector<uint16_t> ports;   // Those of port_words(), in that order.
+  StoreUse store = {};
+  std::string store_file;       // The path of a file with EngineCommand::store_file.
+  std::vector<uint16_t> ports;  // Those of port_words(), in that order.
 };
 
 struct EngineCommand {
@@ -41,6 +54,7 @@ struct EngineCommand {
   std::vector<std::string> warnings;  // Where the user's words replace pdjob's.
 
   std::string kv_address;  // As net::WorkerEntry has it.
+  std::string store_file;  // What must be in EngineValues::store_file. Empty: no file is needed.
 
   uint16_t port() const { return port_of("port"); }
   uint16_t port_of(std::string_view word) const;  // 0: it has no such port.

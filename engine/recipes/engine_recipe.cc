@@ -21,6 +21,9 @@ constexpr size_t kPortsMax = 8;
 constexpr uint32_t kPortsOfRendezvous = 16;
 constexpr auto kNicWords = std::to_array<const char*>({"nics", "nic_ports"});
 
+constexpr auto kStoreWords = std::to_array<const char*>(
+    {"store_host", "store_port", "store_transport", "store_bytes", "store_gb", "store_file"});
+
 constexpr const char* kEventsPort = "kv_events_port";
 constexpr const char* kReplayPort = "kv_replay_port";
 
@@ -35,6 +38,7 @@ WordNames known_words(const EngineRecipe& recipe) {
   for (const RecipeFeature& feature : recipe.features) {
     known.insert(feature.name);
   }
+  known.insert(kStoreWords.begin(), kStoreWords.end());
   return known;
 }
 
@@ -174,6 +178,38 @@ void read_kv_events(ConfigReader& in, const WordNames& known, RecipeKvEvents& ev
     section.field("tokens", events.block_default, {"Their tokens without that option.", "tokens"},
                   {1, 1U << 20});
   });
+}
+
+void read_stores(ConfigReader& in, WordNames known, EngineRecipe& recipe) {
+  known.insert(kNicWords.begin(), kNicWords.end());
+  std::vector<std::string> kinds;
+  for (const RecipeStore& store : recipe.stores) {
+    kinds.push_back(store.kind);
+  }
+  in.named_sections(
+      "kv_stores",
+      {"How it uses stores of KV of other makes, by `kv_store.kind`. Options here replace the same "
+       "options of `command`, `prefill`, `decode` and `both`. Words for these are {store_host}, "
+       "{store_port}, {store_transport}, {store_file} and, in `file`, {nics}."},
+      [&](const std::string& kind, ConfigReader& section) {
+        const RecipeStore* const had = recipe.store(kind);
+        RecipeStore store = had == nullptr ? RecipeStore{.kind = kind} : *had;
+        section.field("since", store.since, {"The first version of the engine that can."});
+        read_part(section, "prefill", {"Additions for a prefill engine."}, known, store.prefill);
+        read_part(section, "decode", {"Additions for a decode engine."}, known, store.decode);
+        read_part(section, "both", {"Additions for an engine that does all of a request."}, known,
+                  store.both);
+        section.field("file", store.file, {"The text of {store_file}."});
+        check_words(section, "file", store.file, known);
+        if (!is_release(store.since)) {
+          section.fail("since", "must be a version such as 0.21.0, got " + store.since);
+        }
+        std::erase_if(recipe.stores, [&](const auto& one) { return one.kind == kind; });
+        if (!kind.empty()) {
+          recipe.stores.push_back(std::move(store));
+        }
+      },
+      kinds);
 }
 
 // Their names are words, so they are read before all that may use words.
@@ -322,6 +358,11 @@ void read_weights(ConfigReader& in, RecipeWeights& weights) {
 
 }  // namespace
 
+const RecipeStore* EngineRecipe::store(std::string_view kind) const {
+  const auto found = std::ranges::find(stores, kind, &RecipeStore::kind);
+  return found == stores.end() ? nullptr : &*found;
+}
+
 const RecipeFeature* EngineRecipe::feature(std::string_view named) const {
   const auto found = std::ranges::find(features, named, &RecipeFeature::name);
   return found == features.end() ? nullptr : &*found;
@@ -374,6 +415,7 @@ void read(ConfigReader& in, EngineRecipe& recipe) {
   read_http(in, recipe);
   read_hand_over(in, known, recipe);
   read_kv_events(in, known, recipe.kv_events);
+  read_stores(in, known, recipe);
   in.section("metrics", {"Where it says how busy it is."},
              [&](ConfigReader& section) { read_metrics(section, recipe.metrics); });
   in.section("weights", {"How it takes other weights, for `mode: rollout`."},

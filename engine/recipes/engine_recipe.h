@@ -89,6 +89,18 @@ struct RecipeFeature {
   std::string refused_because;  // Why pdjob's own router cannot use it. Empty: it can.
 };
 
+// How it uses a store of KV that is a program of another make (engine/stores), whose own recipe has
+// these words, too: {store_host}, {store_port}, {store_transport}, {store_bytes}, {store_gb}; and
+// {store_file}, a path.
+struct RecipeStore {
+  std::string kind;   // A word of `kv_store.kind`.
+  std::string since;  // The engine's first version that can.
+  RecipePart prefill;
+  RecipePart decode;
+  RecipePart both;
+  std::string file;  // The text of {store_file}. Empty: it needs none.
+};
+
 struct EngineRecipe {
   std::string name;
   std::string install;                   // What to do if its program is not found.
@@ -124,6 +136,7 @@ struct EngineRecipe {
   RecipeKvEvents kv_events;
   bool publishes = false;  // Not from the recipe: this engine shall tell its KV events.
   std::vector<RecipeFeature> features;
+  std::vector<RecipeStore> stores;
   RecipeMetrics metrics;
   RecipeWeights weights;
 
@@ -134,6 +147,7 @@ struct EngineRecipe {
   // How a request names an adapter, with {model} and {adapter}. Empty: by the adapter's own name.
   std::string adapter_name;
   const RecipeFeature* feature(std::string_view named) const;  // Null: it has none.
+  const RecipeStore* store(std::string_view kind) const;       // The same.
 };
 
 // Those of its engines of this role: "prefill", "decode" or "both".

@@ -67,12 +67,16 @@ int run_worker_as(net::ProcessSpec spec, WorkerSpec work) {
     engine.own_weights = true;
     engine.model_path = spec.weights.path.empty() ? engine.model_path : spec.weights.path;
   }
+  if (work.store.host.empty()) {
+    work.store.host = spec.store_host;
+  }
   if (foreign) {
     return worker::run_foreign_worker({.spec = std::move(spec),
                                        .engine = std::move(engine),
                                        .lease = work.kvtransfer.lease,
                                        .drain_timeout = work.drain_timeout,
                                        .start_timeout = work.start_timeout,
+                                       .store = std::move(work.store),
                                        .fingerprint = work.fingerprint,
                                        .weights_dir = work.weights_dir});
   }
@@ -168,6 +172,22 @@ Result<int> batch_by_spec(int spec_fd) {
                                   .drain_timeout = work.drain_timeout});
 }
 
+// It is started and watched as an engine of another make.
+int run_store_program(net::ProcessSpec spec, const StoreSpec& work) {
+  const bool is_master = spec.name == store::kMaster;
+  engine::StoreUse use = store::use_of(work.kv_store, is_master ? spec.host : spec.store_host);
+  if (engine::serves_own_machine(use.kind)) {
+    spec.host = use.host;
+  }
+  engine::EngineConfig program;
+  program.kind = engine::EngineKind::kForeign;
+  program.foreign = store::program_of(work.kv_store, is_master);
+  return worker::run_foreign_worker({.spec = std::move(spec),
+                                     .engine = std::move(program),
+                                     .drain_timeout = work.drain_timeout,
+                                     .store = std::move(use)});
+}
+
 Result<int> store_by_spec(int spec_fd) {
   PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
   name_process(spec.name);
@@ -176,6 +196,9 @@ Result<int> store_by_spec(int spec_fd) {
     work.kvtransfer.listen_host = spec.host;
   }
   log::start(spec.name, log::Level::kInfo);
+  if (work.kv_store.is_foreign()) {
+    return run_store_program(std::move(spec), work);
+  }
   return store::run_store_member({.spec = std::move(spec),
                                   .config = work.kv_store,
                                   .kv = work.kvtransfer,

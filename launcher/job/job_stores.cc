@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launcher/job/job.h"
+#include "store/store_config.h"
 
 namespace pdjob::launcher {
 
@@ -24,7 +25,7 @@ void Job::add_stores(Turn& turn) {
   }
   size_t stores = 0;
   for (const Process& process : processes_) {
-    if (process.is_store()) {
+    if (process.is_store() && process.name != store::kMaster) {
       without.erase(process.place.node);
       ++stores;
     }

@@ -16,6 +16,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr const char* kEngineIdShown = "NEW-WITH-EACH-START";
+constexpr const char* kFileShown = "A-FILE";
 constexpr const char* kInterfaceShown = "THAT-OF-THE-HOST";
 
 const engine::EngineConfig& engine_of(const ModelConfig& model, net::Role role) {
@@ -40,6 +41,7 @@ struct EnginePart {
   std::string nics;
   uint64_t ports_from = 0;
   bool changes_weights = false;
+  engine::StoreUse store = {};
 };
 
 engine::EngineCommand command_of(const EnginePart& part, Duration lease) {
@@ -55,6 +57,8 @@ engine::EngineCommand command_of(const EnginePart& part, Duration lease) {
   engine::EngineValues values = worker::engine_values(spec, part.engine, lease);
   values.interface = kInterfaceShown;
   values.changes_weights = part.changes_weights;
+  values.store = part.store;
+  values.store_file = kFileShown;
   const std::vector<uint16_t> own = engine::ports_of_user(part.recipe, config, values);
   size_t next = engine::band_offset(config, part.ports_from);
   for (const engine::PortWord& word : engine::port_words(part.recipe, values.shape)) {
@@ -183,6 +187,21 @@ class ForeignPlanner {
     return ok();
   }
 
+  // A store that is a program of another make.
+  void add_store(PlanRow& row) {
+    engine::EngineConfig program;
+    program.kind = engine::EngineKind::kForeign;
+    program.foreign = store::program_of(config_.kv_store, row.name == store::kMaster);
+    if (engine::serves_own_machine(store::kind_word(config_.kv_store.kind))) {
+      row.host = store_of(row).host;
+    }
+    const engine::EngineRecipe recipe = engine::recipe_of(program.foreign);
+    for (const std::string& warning : add_commands(program, recipe, 0, row).warnings) {
+      warn(warning);
+    }
+    warn_of_open_doors(recipe, config_.mode, row.host, [this](const auto& text) { warn(text); });
+  }
+
   void end() {
     for (const auto& [band, wanted] : ports_wanted_) {
       const size_t size = engine::PortBand{band.first, band.second}.size();
@@ -204,9 +223,13 @@ class ForeignPlanner {
                     .host = row.host,
                     .nics = row.near.nics_text(),
                     .ports_from = ports_from,
-                    .changes_weights = config_.mode == Mode::kRollout};
+                    .changes_weights = config_.mode == Mode::kRollout,
+                    .store = store_of(row)};
     engine::EngineCommand command = command_of(part, config_.kvtransfer.lease);
     row.command = engine::shell_text(command, recipe.key_environment);
+    if (!command.store_file.empty()) {
+      row.command += std::string("  # ") + kFileShown + ": " + command.store_file;
+    }
     row.port = command.port();
     for (PlanPart& more : row.more) {
       part.number += 1;
@@ -216,6 +239,17 @@ class ForeignPlanner {
           engine::shell_text(command_of(part, config_.kvtransfer.lease), recipe.key_environment);
     }
     return command;
+  }
+
+  // What an engine is told of the stores of the job, or such a store of itself and its master.
+  engine::StoreUse store_of(const PlanRow& row) const {
+    const ModelConfig* const model = config_.model_called(row.model);
+    if (!config_.kv_store.is_foreign() ||
+        (model != nullptr && !uses_store(config_, *model, row.role))) {
+      return {};
+    }
+    const auto master = std::ranges::find(plan_.rows, store::kMaster, &PlanRow::name);
+    return store::use_of(config_.kv_store, master == plan_.rows.end() ? "" : master->host);
   }
 
   void count_ports(const engine::ForeignConfig& config, const PlanRow& row) {
@@ -240,6 +274,20 @@ class ForeignPlanner {
   std::map<std::pair<std::string, uint16_t>, size_t> engines_at_;  // By node and port.
 };
 
+// Beside the routers, before the first store.
+void add_master(const JobConfig& config, LaunchPlan& plan) {
+  const auto store = std::ranges::find(plan.rows, net::Role::kStore, &PlanRow::role);
+  const auto head = std::ranges::find(plan.nodes, plan.rows.front().node, &Node::name);
+  if (config.kv_store.has_master() && store != plan.rows.end() && head != plan.nodes.end()) {
+    plan.rows.insert(store, {.name = store::kMaster,
+                             .role = net::Role::kStore,
+                             .node = head->name,
+                             .cluster = head->cluster,
+                             .why = "all stores ask it",
+                             .host = head->host});
+  }
+}
+
 }  // namespace
 
 Status plan_foreign_engines(const JobConfig& config, const std::vector<ModelSize>& sizes,
@@ -247,7 +295,11 @@ Status plan_foreign_engines(const JobConfig& config, const std::vector<ModelSize
   ForeignPlanner planner(config, plan);
   const uint32_t each = ports_each(config);
   uint64_t ports_from = 0;
+  add_master(config, plan);
   for (PlanRow& row : plan.rows) {
+    if (row.role == net::Role::kStore && config.kv_store.is_foreign()) {
+      planner.add_store(row);
+    }
     const ModelConfig* const model = config.model_called(row.model);
     if (model == nullptr) {
       continue;

@@ -141,7 +141,8 @@ void check_workers(ConfigReader& in, const JobConfig& config) {
   if (config.kvtransfer.listen_port != 0 && workers > 1) {
     in.fail("kvtransfer",
             "listen_port must be 0 where there is more than one worker: they cannot share a port");
-  } else if (config.kvtransfer.listen_port != 0 && config.kv_store.on()) {
+  } else if (config.kvtransfer.listen_port != 0 && config.kv_store.on() &&
+             !config.kv_store.is_foreign()) {
     in.fail(
         "kvtransfer",
         "listen_port must be 0 where there is a kv_store: it cannot share a port with a worker");
@@ -152,17 +153,20 @@ void check_store(ConfigReader& in, const JobConfig& config) {
   if (!config.kv_store.on()) {
     return;
   }
-  if (std::ranges::none_of(config.models, [](const ModelConfig& model) {
-        return model.uses_store(net::Role::kDecode) ||
-               (model.disaggregated() && model.uses_store(net::Role::kPrefill));
+  const bool foreign = config.kv_store.is_foreign();
+  if (std::ranges::none_of(config.models, [&](const ModelConfig& model) {
+        return uses_store(config, model, net::Role::kDecode) ||
+               (model.disaggregated() && uses_store(config, model, net::Role::kPrefill));
       })) {
-    in.fail("kv_store",
-            "stores serve pdjob's own engine, and all engines of this job are of another make");
+    in.fail("kv_store", foreign ? "no engine of this job has a recipe that says how it uses " +
+                                      store::kind_word(config.kv_store.kind) + " (`kv_stores`)"
+                                : "stores serve pdjob's own engine, and all engines of this job "
+                                  "are of another make: for those, set `kind`");
   }
   if (config.mode == Mode::kRollout) {
     in.fail("kv_store", "keeps the KV of one set of weights: mode rollout does without it");
   }
-  if (config.router.kind == router::RouterKind::kCommand) {
+  if (config.router.kind == router::RouterKind::kCommand && !foreign) {
     in.fail("kv_store", "is of pdjob's own router, and router.type is command");
   }
 }
@@ -347,6 +351,16 @@ void read_router(ConfigReader& in, router::RouterConfig& config) {
 
 std::string usual_logs(const JobConfig& config) {
   return config.launcher.state_dir + "/" + config.name + "/logs";
+}
+
+bool uses_store(const JobConfig& config, const ModelConfig& model, net::Role role) {
+  const engine::EngineConfig& engine = model.engine_of(role);
+  const bool foreign = engine.kind == engine::EngineKind::kForeign;
+  if (!config.kv_store.on() || foreign != config.kv_store.is_foreign()) {
+    return false;
+  }
+  return !foreign ||
+         engine::recipe_of(engine.foreign).store(store::kind_word(config.kv_store.kind)) != nullptr;
 }
 
 Duration drain_timeout(const JobConfig& config, net::Role role) {

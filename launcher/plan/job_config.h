@@ -59,6 +59,10 @@ struct JobConfig {
   std::vector<std::string> served_names() const;
 };
 
+// Whether workers of this role use the stores of the job: their own engine's, or those that their
+// recipe knows.
+bool uses_store(const JobConfig& config, const ModelConfig& model, net::Role role);
+
 // The drain timeout of a worker that receives its own signal. A prefill worker gets its lease on
 // top: it still keeps the KV of its last prompts for that long.
 Duration drain_timeout(const JobConfig& config, net::Role role);

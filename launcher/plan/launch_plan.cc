@@ -207,7 +207,7 @@ void add_stores(const JobConfig& config, const std::vector<Node>& nodes,
   for (const Node& node : nodes) {
     const bool used = std::ranges::any_of(plan.rows, [&](const PlanRow& row) {
       return net::is_worker(row.role) && row.runs_on(node.name) &&
-             config.model_called(row.model)->uses_store(row.role);
+             uses_store(config, *config.model_called(row.model), row.role);
     });
     const bool is_taken = std::ranges::find(taken, node.name) != taken.end();
     if (is_taken && used) {

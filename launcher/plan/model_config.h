@@ -53,10 +53,6 @@ struct ModelConfig {
   const engine::EngineConfig& engine_of(net::Role role) const {
     return role == net::Role::kPrefill ? prefill_engine : decode_engine;
   }
-  // Workers of engines of other makes use no store.
-  bool uses_store(net::Role role) const {
-    return engine_of(role).kind != engine::EngineKind::kForeign;
-  }
 };
 
 // kRead reads the keys of overriding sections. kOnlyNamed only names these sections, because the

@@ -20,6 +20,13 @@ namespace {
 
 constexpr FieldText kDrainTimeout{"Requests may finish for this long after a signal."};
 
+void read(ConfigReader& in, engine::StoreUse& store) {
+  in.field("kind", store.kind, {"Whose it is."});
+  in.field("host", store.host, {"Where it is."});
+  in.field("port", store.port, {"Where it is."});
+  in.field("transport", store.transport, {"How its KV moves."});
+}
+
 void read(ConfigReader& in, WorkerSpec& spec) {
   constexpr FieldText kModel{"A path, or a name that the worker's machine finds."};
   if (spec.engine.kind == engine::EngineKind::kForeign) {
@@ -43,6 +50,8 @@ void read(ConfigReader& in, WorkerSpec& spec) {
   in.field("start_timeout", spec.start_timeout, {"An engine of another make must start in it."});
   in.field("weights_dir", spec.weights_dir, {"Where new weights are found."});
   in.field("fingerprint", spec.fingerprint, {"What the KV of an engine of another make means."});
+  in.section("kv_store", {"The store of KV that an engine of another make uses."},
+             [&](ConfigReader& section) { read(section, spec.store); });
   spec.engine.served_name = spec.served_name;
   spec.kvtransfer.nccl.cuda = spec.engine.cuda;
 }
@@ -160,6 +169,15 @@ std::string foreign_fingerprint(const ModelConfig& model) {
                      what(model.decode_engine));
 }
 
+engine::StoreUse store_of(const JobConfig& config, const ModelConfig& model, net::Role role) {
+  if (!config.kv_store.is_foreign() || !uses_store(config, model, role)) {
+    return {};
+  }
+  engine::StoreUse store = store::use_of(config.kv_store, "");
+  store.memory_bytes = 0;  // Of the store alone.
+  return store;
+}
+
 }  // namespace
 
 WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::Role role) {
@@ -176,7 +194,8 @@ WorkerSpec worker_spec(const JobConfig& config, const ModelConfig& model, net::R
           .drain_timeout = drain_timeout(config, changes_role ? net::Role::kPrefill : role),
           .start_timeout = config.launcher.start_timeout,
           .weights_dir = config.rollout.weights_dir,
-          .fingerprint = foreign_fingerprint(model)};
+          .fingerprint = foreign_fingerprint(model),
+          .store = store_of(config, model, role)};
 }
 
 // Only decode workers have streams to protect from long steps; a worker of both roles computes all

@@ -41,6 +41,9 @@ struct WorkerSpec {
   // WorkerEntry::fingerprint of an engine of another make, equal in both roles of a model. Empty:
   // the worker makes its own.
   std::string fingerprint;
+  // What an engine of another make is told of a store; its host is known when it starts
+  // (net::ProcessSpec::store_host), or is here.
+  engine::StoreUse store;
 };
 
 struct RouterSpec {

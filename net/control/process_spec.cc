@@ -53,6 +53,7 @@ void fields(Codec& codec, typename Codec::template Ref<ProcessSpec> spec) {
   codec.value(spec.ports_from);
   codec.value(spec.part);
   text(spec.head_host);
+  text(spec.store_host);
   codec.text(spec.work, kWorkBytesMax);
 }
 

@@ -56,6 +56,8 @@ struct ProcessSpec {
   // others are told where it is.
   uint32_t part = 0;
   std::string head_host;
+  // Where the master of its job's stores is, if they have one.
+  std::string store_host;
   std::string work;  // launcher/specs/job_specs.h
 };
 

@@ -485,11 +485,41 @@ def vllm(argv):
     args.headless = args.headless or fail_unless(args.node_rank == 0, "only --headless nodes follow")
     args.ranks = Ranks((args.tensor_parallel_size, args.pipeline_parallel_size, args.data_parallel_size), args.nnodes, args.node_rank,
                        (args.master_addr, args.master_port), args.host)
-    config = json.loads(args.kv_transfer_config or "{}")
+    config = without_store(json.loads(args.kv_transfer_config or "{}"))
     assert set(config) <= {"kv_connector", "kv_role", "engine_id", "kv_buffer_device", "kv_load_failure_policy", "kv_connector_extra_config"}
     assert set(config.get("kv_connector_extra_config", {})) <= {"kv_lease_duration", "bidirectional_kv_xfer"}
     assert not config or (config["kv_connector"] == "NixlConnector" and config["kv_role"] in ("kv_producer", "kv_consumer", "kv_both"))
     return args, lambda: VllmDouble(args, config)
+
+
+def without_store(config):
+    """The connector between engines, of a MultiConnector with a store behind it. Like the real one, an engine does not start without its store."""
+    if config.get("kv_connector") in ("MooncakeStoreConnector", "LMCacheMPConnector"):
+        check_store(config)
+        return {}
+    if config.get("kv_connector") != "MultiConnector":
+        return config
+    assert config["kv_load_failure_policy"] == "fail", "it must be at the top"
+    first, store = config["kv_connector_extra_config"]["connectors"]
+    assert "engine_id" not in store and "engine_id" not in first, "theirs is that of the top"
+    check_store(store)
+    return {**first, "engine_id": config["engine_id"]}
+
+
+def check_store(config):
+    extra = config.get("kv_connector_extra_config", {})
+    assert config["kv_role"] == "kv_both" and os.environ["PYTHONHASHSEED"] == "0"
+    if config["kv_connector"] == "LMCacheMPConnector":
+        assert set(extra) == {"lmcache.mp.host", "lmcache.mp.port", "lmcache.mp.mq_timeout", "lmcache.mp.heartbeat_interval"}
+        host, port = extra["lmcache.mp.host"].removeprefix("tcp://"), extra["lmcache.mp.port"]
+    else:
+        assert config["kv_connector"] == "MooncakeStoreConnector" and extra == {"load_async": True, "lookup_async": True}
+        file = json.loads(pathlib.Path(os.environ["MOONCAKE_CONFIG_PATH"]).read_text(encoding="utf-8"))
+        assert file["mode"] == "standalone-store" and file["global_segment_size"] == 0 and file["metadata_server"] == "P2PHANDSHAKE"
+        assert file["protocol"] in ("tcp", "rdma")
+        host, port = file["master_server_address"].rsplit(":", 1)
+    socket.create_connection((host, int(port)), timeout=2).close()
+    say(f"uses the store at {host}:{port}")
 
 
 def sglang(argv):

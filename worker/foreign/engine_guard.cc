@@ -143,6 +143,14 @@ std::optional<int> watch(pid_t engine, int channel, int signals) {
 
 }  // namespace
 
+Result<Pipe> open_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return system_error("pipe");
+  }
+  return Pipe{net::Fd(ends[0]), net::Fd(ends[1])};
+}
+
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 void end_children() {

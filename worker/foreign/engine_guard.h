@@ -7,9 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "common/files/fd.h"
+#include "common/result.h"
 #include "net/loop/child_process.h"
 
 namespace pdjob::worker {
+
+// How a worker and its guard talk.
+struct Pipe {
+  net::Fd reading;
+  net::Fd writing;
+};
+Result<Pipe> open_pipe();
 
 // The program `pdjob guard-engine CHANNEL PROGRAM ARGUMENTS...`. `channel` is the reading end of a
 // pipe: when its other end closes, all processes of the engine are killed. Returns an exit code.

@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <vector>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "net/loop/socket.h"
 
 namespace pdjob::worker {
@@ -16,6 +19,27 @@ engine::EngineRecipe recipe_here(const engine::ForeignConfig& config, const std:
     });
   }
   return recipe;
+}
+
+Result<StoreFile> StoreFile::make() {
+  Fd fd(memfd_create("pdjob-store-file", MFD_CLOEXEC));
+  if (!fd.valid()) {
+    return system_error("memfd_create");
+  }
+  return StoreFile(std::move(fd));
+}
+
+Status StoreFile::write(const std::string& text) {
+  const auto size = static_cast<ssize_t>(text.size());
+  if (ftruncate(fd_.get(), 0) != 0 || pwrite(fd_.get(), text.data(), text.size(), 0) != size) {
+    return system_error("writing " + path());
+  }
+  return ok();
+}
+
+// The engine's processes run as the same user.
+std::string StoreFile::path() const {
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_.get());
 }
 
 std::string interface_of(const std::string& host) {

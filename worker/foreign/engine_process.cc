@@ -36,6 +36,7 @@
 #include "worker/foreign/engine_supervisor.h"
 #include "worker/foreign/engine_words.h"
 #include "worker/foreign/port_claims.h"
+#include "worker/foreign/port_wait.h"
 #include "worker/foreign/weight_changer.h"
 
 namespace pdjob::worker {
@@ -49,26 +50,16 @@ constexpr int kReadsPerTurn = 16;
 constexpr Duration kProcessesInterval = std::chrono::seconds(5);
 // Between two questions which models and adapters it has.
 constexpr Duration kModelsInterval = std::chrono::seconds(2);
+// A store that does not answer by then is left out.
+constexpr Duration kStorePatience = std::chrono::seconds(30);
 constexpr Duration kWorthSaying = std::chrono::milliseconds(10);
-
-struct Pipe {
-  net::Fd reading;
-  net::Fd writing;
-};
-
-Result<Pipe> open_pipe() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    return system_error("pipe");
-  }
-  return Pipe{net::Fd(ends[0]), net::Fd(ends[1])};
-}
 
 class EngineProcess final : net::JobMember::Handler, net::FdHandler {
  public:
   explicit EngineProcess(const ForeignWorkerOptions& options)
       : options_(options),
         recipe_(recipe_here(options.engine.foreign, options.spec.host)),
+        store_(options.store),
         core_(rules()),
         client_(net::HttpClient::create(loop_)),
         runner_(loop_, core_, *this) {}
@@ -115,7 +106,11 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     const bool follows = options_.spec.part > 0;
     std::vector<VersionNeed> needs;
     for (const std::string& name : options_.engine.foreign.features) {
-      needs.push_back({.feature = name, .since = recipe_.feature(name)->since});
+      needs.push_back(
+          {.what = name + " of engine.features", .since = recipe_.feature(name)->since});
+    }
+    if (const engine::RecipeStore* const store = recipe_.store(options_.store.kind)) {
+      needs.push_back({.what = store->kind + " of kv_store", .since = store->since});
     }
     return {.make = recipe_.name,
             .warms_up = !follows && !recipe_.warm_up_path.empty(),
@@ -141,6 +136,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   Status prepare() {
     const engine::ForeignConfig& config = options_.engine.foreign;
     engine::EngineValues values = engine_values(options_.spec, options_.engine, options_.lease);
+    values.store = store_;
     values.interface = interface_of(values.host);
     std::vector<PortWish> wishes;
     const std::vector<uint16_t> own = engine::ports_of_user(recipe_, config, values);
@@ -155,7 +151,10 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     const bool exactly = values.shape.nodes > 1;
     PDJOB_TRY(claims_, PortClaims::take(values.host, wishes, config.ports, start, exactly));
     values.ports = claims_->ports();
+    PDJOB_TRY(store_file_, StoreFile::make());
+    values.store_file = store_file_->path();
     command_ = engine::engine_command(recipe_, config, values);
+    PDJOB_TRY_STATUS(store_file_->write(command_.store_file));
     PDJOB_TRY(std::string program, find_engine_program(config));
     log::info("the engine: " + engine::shell_text(command_, recipe_.key_environment));
     // Python finds its packages by the path in argv[0].
@@ -315,10 +314,31 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
   void stepped(const SupervisorEvent& /*event*/, const std::vector<SupervisorEffect>&) {}
   void carried_out(const SupervisorEvent& /*event*/) {}
 
+  // Without its store, an engine would not start.
   void carry_out(const StartEngine& /*effect*/) {
+    if (recipe_.store(store_.kind) == nullptr) {
+      return start_now();
+    }
+    store_wait_.emplace(loop_, store_.host, store_.port, loop_.now() + kStorePatience,
+                        [this](bool listens) { start_with_store(listens); });
+  }
+
+  void start_now() {
     if (const Status started = start_engine(); !started) {
       runner_.submit(EngineExited{started.error().message, ""});
     }
+  }
+
+  void start_with_store(bool listens) {
+    if (!listens) {
+      log::warn("no store of KV at " + address_text(store_.host, std::to_string(store_.port)) +
+                ": the engine starts without one");
+      store_ = {};
+      if (const Status prepared = prepare(); !prepared) {
+        return runner_.submit(EngineExited{prepared.error().message, ""});
+      }
+    }
+    start_now();
   }
 
   void carry_out(const AskHealth& /*effect*/) {
@@ -525,10 +545,13 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 
   const ForeignWorkerOptions options_;
   const engine::EngineRecipe recipe_;
+  engine::StoreUse store_;  // None: it uses none, or its store did not answer.
   EngineSupervisor core_;
   net::EventLoop loop_;
   const std::unique_ptr<net::HttpClient> client_;
   std::optional<PortClaims> claims_;
+  std::optional<StoreFile> store_file_;
+  std::optional<PortWait> store_wait_;
   engine::EngineCommand command_;
   std::string version_;  // Of the engine; empty: unknown.
   net::Fd channel_;      // The guard ends the engine once it is closed.

@@ -19,8 +19,9 @@ struct ForeignWorkerOptions {
   Duration lease{};             // kvtransfer.lease
   Duration drain_timeout = std::chrono::seconds(30);
   Duration start_timeout = std::chrono::minutes(5);
-  std::string fingerprint;  // WorkerEntry::fingerprint.
-  std::string weights_dir;  // In a rollout job: where new weights are found.
+  engine::StoreUse store = {};  // The KV store that the engine uses, or is.
+  std::string fingerprint;      // WorkerEntry::fingerprint.
+  std::string weights_dir;      // In a rollout job: where new weights are found.
   std::string guard_program = "/proc/self/exe";
 };
 

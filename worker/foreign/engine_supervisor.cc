@@ -118,15 +118,14 @@ void EngineSupervisor::on(const VersionAnswered& event, Turn& turn) {
   }
   if (!engine::is_release(event.version)) {
     turn.emit(SupervisorNote{rules_.make + " has no version that can be compared: nobody knows "
-                                           "whether it has all of engine.features"});
+                                           "whether it has what the job file asks for"});
     warm_up(turn);
     return;
   }
   for (const VersionNeed& need : rules_.needs) {
     if (engine::is_older(event.version, need.since)) {
-      kill(rules_.make + " " + event.version + " is too old for " + need.feature +
-               " of engine.features, which came with " + need.since +
-               ": install a newer one, or remove it from engine.features",
+      kill(rules_.make + " " + event.version + " is too old for " + need.what +
+               ", which came with " + need.since + ": install a newer one, or do without",
            turn);
       return;
     }

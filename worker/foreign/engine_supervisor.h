@@ -28,7 +28,7 @@ namespace pdjob::worker {
 
 // Something of the engine that is switched on, and the first version that has it.
 struct VersionNeed {
-  std::string feature;
+  std::string what;  // Of the job file.
   std::string since;
 };
 

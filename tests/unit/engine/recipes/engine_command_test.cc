@@ -116,6 +116,70 @@ TEST(EngineCommand, OfVllmThatDoesAllOfARequestHandsOverNoKv) {
             "--host 127.0.0.1 --port 21000 --enable-server-load-tracking");
 }
 
+EngineCommand beside_store(const std::string& role, const StoreUse& store,
+                           ForeignConfig config = {}) {
+  EngineValues with = values(role);
+  with.store = store;
+  with.store_file = "/proc/7/fd/8";
+  return engine_command(shipped_engine_recipe("vllm"), config, with);
+}
+
+const StoreUse kMooncake{
+    .kind = "mooncake", .host = "10.0.0.1", .port = 50051, .transport = "rdma"};
+const StoreUse kLmcache{.kind = "lmcache", .host = "127.0.0.1", .port = 5555};
+
+TEST(EngineCommand, OfVllmForPrefillBesideMooncakeHasBothConnectors) {
+  const EngineCommand command = beside_store("prefill", kMooncake);
+  EXPECT_EQ(
+      text_of(command),
+      R"(VLLM_NO_USAGE_STATS=1 VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1 VLLM_NIXL_SIDE_CHANNEL_PORT=21001 )"
+      R"(OMP_NUM_THREADS=2 VLLM_CPU_OMP_THREADS_BIND=nobind UCX_TLS=tcp,self,sm )"
+      R"(MOONCAKE_CONFIG_PATH=/proc/7/fd/8 PYTHONHASHSEED=0 )"
+      R"(vllm serve Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 --enable-server-load-tracking )"
+      R"(--kv-transfer-config '{"kv_connector":"MultiConnector","kv_role":"kv_both","engine_id":"prefill-0.ab12.1",)"
+      R"("kv_buffer_device":"cpu","kv_load_failure_policy":"fail","kv_connector_extra_config":{"connectors":[)"
+      R"({"kv_connector":"NixlConnector","kv_role":"kv_producer","kv_buffer_device":"cpu","kv_load_failure_policy":"fail",)"
+      R"("kv_connector_extra_config":{"kv_lease_duration":30}},)"
+      R"({"kv_connector":"MooncakeStoreConnector","kv_role":"kv_both",)"
+      R"("kv_connector_extra_config":{"load_async":true,"lookup_async":true}}]}}')");
+  EXPECT_EQ(
+      command.store_file,
+      R"({"mode":"standalone-store","metadata_server":"P2PHANDSHAKE","master_server_address":"10.0.0.1:50051",)"
+      R"("global_segment_size":0, "local_buffer_size":"4GB","protocol":"rdma","device_name":""})");
+}
+
+TEST(EngineCommand, OfVllmForDecodeBesideLmcacheHasBothConnectors) {
+  const EngineCommand command = beside_store("decode", kLmcache);
+  EXPECT_TRUE(text_of(command).ends_with(
+      R"({"connectors":[)"
+      R"({"kv_connector":"NixlConnector","kv_role":"kv_consumer","kv_buffer_device":"cpu","kv_load_failure_policy":"fail",)"
+      R"("kv_connector_extra_config":{"kv_lease_duration":30}},)"
+      R"({"kv_connector":"LMCacheMPConnector","kv_role":"kv_both","kv_connector_extra_config":{)"
+      R"("lmcache.mp.host":"tcp://127.0.0.1","lmcache.mp.port":5555,)"
+      R"("lmcache.mp.mq_timeout":5,"lmcache.mp.heartbeat_interval":2}}]}}')"))
+      << text_of(command);
+  EXPECT_EQ(command.store_file, "");
+}
+
+TEST(EngineCommand, OfVllmThatDoesAllOfARequestHasTheStoreAlone) {
+  EXPECT_TRUE(text_of(beside_store("both", kLmcache))
+                  .ends_with(R"(--kv-transfer-config '{"kv_connector":"LMCacheMPConnector",)"
+                             R"("kv_role":"kv_both","kv_load_failure_policy":"recompute",)"
+                             R"("kv_connector_extra_config":{"lmcache.mp.host":"tcp://127.0.0.1",)"
+                             R"("lmcache.mp.port":5555,"lmcache.mp.mq_timeout":5,)"
+                             R"("lmcache.mp.heartbeat_interval":2}}')"))
+      << text_of(beside_store("both", kLmcache));
+}
+
+TEST(EngineCommand, AConnectorOfTheUsersWinsOverTheStore) {
+  const EngineCommand command =
+      beside_store("decode", kLmcache, {.args = {"--kv-transfer-config", "{}"}});
+  EXPECT_TRUE(text_of(command).ends_with("--kv-transfer-config '{}'")) << text_of(command);
+  EXPECT_EQ(command.warnings,
+            (std::vector<std::string>{"engine.args sets --kv-transfer-config, which pdjob sets, "
+                                      "too: yours is used"}));
+}
+
 TEST(EngineCommand, FillsWordsInTheUsersArgumentsToo) {
   const EngineCommand command =
       command_of("vllm", "both",

@@ -40,20 +40,25 @@ class JobStores : public testing::Test {
   }
 
   void begin() {
-    job_ = std::make_unique<Job>(
-        std::vector<ProcessPlan>{
-            {.name = "router-0", .role = net::Role::kRouter, .place = {.node = "a"}},
-            {.name = "store-0",
-             .role = net::Role::kStore,
-             .demand = kStore,
-             .place = {.node = "a"},
-             .spec = "s"},
-            {.name = "decode-0",
-             .role = net::Role::kBoth,
-             .model = "m",
-             .demand = kWorker,
-             .place = {.node = "a"}}},
-        JobTiming{.restart = {.backoff_max = seconds(1), .attempts = 3}}, "n", setting_);
+    std::vector<ProcessPlan> processes = {
+        {.name = "router-0", .role = net::Role::kRouter, .place = {.node = "a"}},
+        {.name = "store-0",
+         .role = net::Role::kStore,
+         .demand = kStore,
+         .place = {.node = "a"},
+         .spec = "s"},
+        {.name = "decode-0",
+         .role = net::Role::kBoth,
+         .model = "m",
+         .demand = kWorker,
+         .place = {.node = "a"}}};
+    if (master_) {
+      processes.push_back(
+          {.name = "store-master", .role = net::Role::kStore, .place = {.node = "b"}, .spec = "s"});
+    }
+    job_ = std::make_unique<Job>(std::move(processes),
+                                 JobTiming{.restart = {.backoff_max = seconds(1), .attempts = 3}},
+                                 "n", setting_);
   }
 
   // The router confirms each membership at once.
@@ -115,6 +120,7 @@ class JobStores : public testing::Test {
   }
 
   JobSetting setting_;
+  bool master_ = false;  // The job has one, on node "b".
   std::unique_ptr<Job> job_;
   net::MemberList members_;
   Instant now_{seconds(1000)};
@@ -214,6 +220,17 @@ TEST_F(JobStores, ANodeThatGetsAWorkerGetsAStore) {
   EXPECT_EQ(at("store-1").spec, "s");
   EXPECT_EQ(at("store-1").state, ProcessState::kStarting);
   EXPECT_EQ(job_->find("store-2"), nullptr);
+}
+
+TEST_F(JobStores, TheMasterOfAllStoresIsNoStoreOfItsNode) {
+  master_ = true;
+  setting_.groups.front().wanted = 2;
+  begin();
+  make_ready();
+  ASSERT_NE(job_->find("store-master"), nullptr);
+  EXPECT_EQ(at("store-master").place.node, "b");
+  ASSERT_NE(job_->find("store-1"), nullptr);
+  EXPECT_EQ(at("store-1").place.node, "b");
 }
 
 TEST_F(JobStores, ANodeWithoutMemoryForAStoreGetsNone) {

@@ -73,9 +73,8 @@ TEST(ForeignPlan, EachWorkerReadsTheSpecOfItsEngine) {
     const JobConfig config = job(each.yaml);
     const JobSpecs specs = specs_of(config);
     for (const auto& [key, work] : specs.work) {
-      const bool worker = key.first != net::Role::kRouter && key.first != net::Role::kBatch;
-      const auto spec =
-          worker ? read_worker_spec("a worker", work) : Result<WorkerSpec>(WorkerSpec{});
+      const auto spec = net::is_worker(key.first) ? read_worker_spec("a worker", work)
+                                                  : Result<WorkerSpec>(WorkerSpec{});
       ASSERT_TRUE(spec.has_value()) << each.name << ": " << spec.error().message;
     }
     EXPECT_EQ(engine_ports(specs), ports_each(config)) << each.name;

@@ -89,7 +89,7 @@ SupervisorRules with_feature() {
   return {.make = "vllm",
           .warms_up = true,
           .start_timeout = seconds(60),
-          .needs = {{.feature = "kv_checksum", .since = "0.21.0"}}};
+          .needs = {{.what = "kv_checksum of engine.features", .since = "0.21.0"}}};
 }
 
 TEST(EngineSupervisor, AnEngineThatIsTooOldForAFeatureDoesNotServe) {
@@ -100,7 +100,7 @@ TEST(EngineSupervisor, AnEngineThatIsTooOldForAFeatureDoesNotServe) {
   EXPECT_EQ(story.step(VersionAnswered{"0.20.2"}), "kill");
   EXPECT_EQ(story.step(EngineExited{"signal 9 (Killed)", ""}),
             "end(vllm 0.20.2 is too old for kv_checksum of engine.features, which came with "
-            "0.21.0: install a newer one, or remove it from engine.features)");
+            "0.21.0: install a newer one, or do without)");
 }
 
 TEST(EngineSupervisor, AnEngineThatIsNewEnoughServes) {
