@@ -14,7 +14,7 @@
 #include "launcher/clusters/local_cluster.h"
 #include "launcher/placement/assumed_nodes.h"
 #include "router/external/external_process.h"
-#include "worker/foreign/engine_process.h"
+#include "worker/foreign/engine_place.h"
 
 namespace pdjob::launcher {
 
@@ -54,11 +54,18 @@ void look_for_engines(const JobConfig& config, LaunchPlan& plan) {
       if (engine->kind != engine::EngineKind::kForeign) {
         continue;
       }
-      const auto found = worker::find_engine_program(engine->foreign);
+      const auto found = worker::find_engine_program(engine->foreign, "engine.program");
       if (!found && told.insert(found.error().message).second) {
         plan.warnings.push_back("no " + engine->foreign.make +
                                 " will start: " + found.error().message);
       }
+    }
+  }
+  if (config.kv_store.is_foreign()) {
+    const auto found = worker::find_engine_program(store::program_of(config.kv_store, false),
+                                                   "kv_store.programs");
+    if (!found) {
+      plan.warnings.push_back("no store will start: " + found.error().message);
     }
   }
 }

@@ -10,6 +10,9 @@ using kvtransfer::BlockNews;
 using kvtransfer::NamedBlock;
 
 Error not_here() { return {ErrorCode::kNotFound, "the store does not have this block"}; }
+Error no_room() {
+  return {ErrorCode::kNotFound, "the block is on disk, and its owner's part of memory is in use"};
+}
 Error too_much() { return {ErrorCode::kOverloaded, "the store sends too many blocks"}; }
 
 Place place_of(const BlockIndex& memory, SlotId slot, ShapeId shape) {
@@ -133,7 +136,7 @@ std::optional<Error> BlockStore::give_from_disk(SlotId slot, TransferId id, Turn
   if (read == reads_.end()) {
     const auto to = memory_.reserve(block);
     if (!to) {
-      return too_much();
+      return no_room();  // Not kOverloaded: workers would leave the store alone, for all tenants.
     }
     disk_.pin(slot);
     read = reads_.emplace(block.name, Reading{.from = slot, .to = *to, .waiting = {}}).first;
@@ -210,10 +213,13 @@ void BlockStore::enqueue(const BlockNews& news) {
       counts_.too_many += news.blocks.size() - i;
       return;
     } else {
-      queue_.push_back(
-          {.block = {.name = block.name, .parent = parent, .depth = depth, .shape = *shape},
-           .transfer = block.transfer,
-           .holder = holder});
+      queue_.push_back({.block = {.name = block.name,
+                                  .parent = parent,
+                                  .owner = news.owner,
+                                  .depth = depth,
+                                  .shape = *shape},
+                        .transfer = block.transfer,
+                        .holder = holder});
       on_their_way_.emplace(block.name, OnItsWay{.depth = depth});
     }
     parent = block.name;

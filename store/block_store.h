@@ -149,8 +149,8 @@ class BlockStore {
   const BlockShape& shape(ShapeId id) const { return *shapes_[id.value]; }
   const StoreCounts& counts() const { return counts_; }
   size_t blocks() const { return memory_.size(); }  // In memory.
-  uint64_t evicted() const { return memory_.evicted(); }
   const Slots& slots() const { return memory_.slots(); }
+  const BlockIndex& memory() const { return memory_; }
   const BlockIndex& disk() const { return disk_; }
   size_t fetches() const { return fetches_.size(); }
   size_t queued() const { return queue_.size(); }

@@ -33,7 +33,7 @@ constexpr int kStoresMax = 64;  // With one folder.
 constexpr std::string_view kRows = ".kv";
 constexpr std::string_view kTable = ".blocks";
 constexpr uint64_t kEntriesAt = 32 * limits::kKiB;
-constexpr std::array<char, 8> kMagic = {'p', 'd', 'j', 'o', 'b', 'k', 'v', '1'};
+constexpr std::array<char, 8> kMagic = {'p', 'd', 'j', 'o', 'b', 'k', 'v', '2'};
 
 struct Header {
   std::array<char, 8> magic = kMagic;
@@ -46,13 +46,14 @@ struct Header {
 struct Entry {
   uint64_t name_high = 0, name_low = 0;
   uint64_t parent_high = 0, parent_low = 0;
+  uint64_t owner = 0;
   uint64_t digest = 0;
   uint32_t depth = 0;
   uint32_t has_parent = 0;
   uint64_t checksum = 0;
 };
 static_assert(sizeof(Header) <= kEntriesAt && std::is_trivially_copyable_v<Header>);
-static_assert(sizeof(Entry) == 56 && std::has_unique_object_representations_v<Entry>);
+static_assert(sizeof(Entry) == 64 && std::has_unique_object_representations_v<Entry>);
 
 // Covers all bytes before the last member, and is keyed by what they belong to.
 template <class T>
@@ -80,6 +81,7 @@ Entry entry_of(const StoredBlock& stored, const Header& header) {
               .name_low = block.name.low,
               .parent_high = parent.high,
               .parent_low = parent.low,
+              .owner = block.owner.value,
               .digest = stored.digest,
               .depth = block.depth,
               .has_parent = block.parent ? 1U : 0U};
@@ -93,6 +95,7 @@ StoredBlock block_of(const Entry& entry, const BlockShape& shape, SlotId slot) {
   if (entry.has_parent != 0) {
     stored.block.parent = {.high = entry.parent_high, .low = entry.parent_low};
   }
+  stored.block.owner = kvtransfer::BlockOwner{entry.owner};
   stored.block.depth = entry.depth;
   return stored;
 }

@@ -45,6 +45,11 @@ ShapeId Slots::add_shape(uint64_t bytes) {
   return ShapeId{static_cast<uint32_t>(shapes_.size() - 1)};
 }
 
+uint64_t Slots::slab_part(ShapeId shape) const {
+  const uint64_t slots = slab_bytes_ / shapes_[shape.value].bytes;
+  return (slab_bytes_ + slots - 1) / slots;
+}
+
 std::optional<SlotId> Slots::take(ShapeId shape) {
   Shape& of = shapes_[shape.value];
   if (of.open.empty()) {

@@ -34,6 +34,10 @@ class Slots {
   // False: a slab is too small for one such block.
   bool fits(ShapeId shape) const { return shapes_[shape.value].bytes <= slab_bytes_; }
 
+  // What one slot takes of a slab, with its part of the bytes that are left at the slab's end.
+  // Requires: fits(shape).
+  uint64_t slab_part(ShapeId shape) const;
+
   // Takes a slot from the first slab of the shape that has a free one, or else from a slab that
   // belongs to nobody. None: neither exists.
   std::optional<SlotId> take(ShapeId shape);

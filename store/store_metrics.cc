@@ -3,6 +3,14 @@
 namespace pdjob::store {
 namespace {
 
+StoreMetrics::TierNow now_of(const BlockIndex& tier) {
+  return {.blocks = tier.size(),
+          .owners = tier.owners(),
+          .evicted = tier.evicted(),
+          .bytes_used = tier.slots().bytes_used(),
+          .bytes_max = tier.slots().bytes_max()};
+}
+
 Counter skipped(Metrics& metrics, const char* reason) {
   return metrics.counter("pdjob_store_blocks_skipped_total",
                          "Blocks that a worker held and the store did not fetch, by reason.",
@@ -54,6 +62,9 @@ StoreMetrics::StoreMetrics()
 
 StoreMetrics::Tier::Tier(Metrics& metrics, const char* name)
     : blocks_(metrics.gauge("pdjob_store_blocks", "Blocks that can be fetched.", {{"tier", name}})),
+      owners_(metrics.gauge("pdjob_store_owners",
+                            "Tenants that have blocks. Each has an equal share.",
+                            {{"tier", name}})),
       evicted_(metrics.counter("pdjob_store_blocks_evicted_total",
                                "Blocks that made room for others.", {{"tier", name}})),
       bytes_used_(metrics.gauge("pdjob_store_used_bytes",
@@ -64,6 +75,7 @@ StoreMetrics::Tier::Tier(Metrics& metrics, const char* name)
 
 void StoreMetrics::Tier::show(const TierNow& now) {
   blocks_.set(static_cast<double>(now.blocks));
+  owners_.set(static_cast<double>(now.owners));
   evicted_.add(static_cast<double>(now.evicted - evicted_told_));
   evicted_told_ = now.evicted;
   bytes_used_.set(static_cast<double>(now.bytes_used));
@@ -72,14 +84,8 @@ void StoreMetrics::Tier::show(const TierNow& now) {
 
 StoreMetrics::Now StoreMetrics::now(const BlockStore& store) {
   return {.counts = store.counts(),
-          .memory = {.blocks = store.blocks(),
-                     .evicted = store.evicted(),
-                     .bytes_used = store.slots().bytes_used(),
-                     .bytes_max = store.slots().bytes_max()},
-          .disk = {.blocks = store.disk().size(),
-                   .evicted = store.disk().evicted(),
-                   .bytes_used = store.disk().slots().bytes_used(),
-                   .bytes_max = store.disk().slots().bytes_max()},
+          .memory = now_of(store.memory()),
+          .disk = now_of(store.disk()),
           .offers = store.offers(),
           .fetches = store.fetches(),
           .queued = store.queued(),

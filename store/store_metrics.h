@@ -17,6 +17,7 @@ class StoreMetrics {
 
   struct TierNow {
     size_t blocks = 0;
+    size_t owners = 0;
     uint64_t evicted = 0;
     uint64_t bytes_used = 0;
     uint64_t bytes_max = 0;
@@ -49,6 +50,7 @@ class StoreMetrics {
 
    private:
     Gauge blocks_;
+    Gauge owners_;
     Counter evicted_;
     Gauge bytes_used_;
     Gauge bytes_max_;

@@ -163,6 +163,7 @@ void fields(Wire& wire, Message& landed) {
 template <class Wire, Is<BlockNews> Message>
 void fields(Wire& wire, Message& news) {
   wire.word(news.kind, BlockNews::Kind::kWanted, BlockNews::Kind::kHeld);
+  wire.value(news.owner.value);
   text(wire, news.holder.engine_id);
   text(wire, news.holder.host);
   wire.value(news.holder.port);

@@ -24,7 +24,7 @@ namespace pdjob::kvtransfer {
 // cover them.
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
-inline constexpr uint16_t kLinkVersion = 9;
+inline constexpr uint16_t kLinkVersion = 10;
 
 // --- opening a link; I: the initiator (fetches), A: the acceptor (offers)
 //
@@ -167,6 +167,9 @@ struct Landed {
 
 // --- receiver to sender, since version 9
 //
+// Whose blocks they are: a digest of the tenant's name (worker/blocks/block_names.h). 0: a job
+// without tenants.
+using BlockOwner = StrongId<struct BlockOwnerTag, uint64_t>;
 // A block of KV rows by its name, and the transfer that moves its rows.
 struct NamedBlock {
   BlockName name;
@@ -178,6 +181,7 @@ struct NamedBlock {
 struct BlockNews {
   enum class Kind : uint8_t { kWanted = 1, kHeld = 2 };
   Kind kind = Kind::kWanted;
+  BlockOwner owner;                 // Of kHeld, since version 10.
   EndpointAddress holder;           // Of kHeld: its engine id is the sender's own.
   uint32_t rows = 0;                // Of each block.
   std::vector<uint32_t> row_bytes;  // By window.

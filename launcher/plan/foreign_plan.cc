@@ -10,7 +10,7 @@
 
 #include "engine/recipes/engine_command.h"
 #include "engine/recipes/options.h"
-#include "worker/foreign/engine_process.h"
+#include "worker/foreign/engine_place.h"
 
 namespace pdjob::launcher {
 namespace {

@@ -43,6 +43,9 @@ void twist(BlockNews& news, KvLie lie) {
     case KvLie::kUnsound:
       (news.blocks.front().name.low % 2 == 0 ? news.rows : news.row_bytes.back()) = 0;
       break;
+    case KvLie::kOwner:
+      news.owner = kvtransfer::BlockOwner{news.blocks.back().transfer.low};
+      break;
     case KvLie::kSameId:
       news.blocks.back().transfer = news.blocks.front().transfer;
       break;
@@ -86,6 +89,7 @@ KvBlockUser::SharedBlock KvBlockUser::block_of(BlockName name, KvLie lie) {
 
 void KvBlockUser::hold(const KvPrompt& prompt, KvLie lie, const EndpointAddress& store) {
   BlockNews news{.kind = BlockNews::Kind::kHeld,
+                 .owner = prompt.owner,
                  .holder = process_.address(),
                  .rows = prompt.rows,
                  .row_bytes = {kKvRowBytes.begin(), kKvRowBytes.end()}};

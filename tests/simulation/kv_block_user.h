@@ -23,6 +23,7 @@ namespace pdjob::simulation {
 struct KvPrompt {
   uint32_t rows = 0;
   std::vector<BlockName> names;
+  kvtransfer::BlockOwner owner;
 };
 
 // How a worker lies when it says what it holds.
@@ -38,6 +39,7 @@ enum class KvLie : uint32_t {
   kOldId,      // A transfer that moves another block already.
   kTooMany,    // More blocks than the store takes at once.
   kFewRows,    // The last row is missing.
+  kOwner,      // It makes up an owner.
   kContent,    // The rows belong to another name.
 };
 constexpr bool is_about_content(KvLie lie) {

@@ -1,5 +1,6 @@
 #include "tests/simulation/kv_store_life.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -51,11 +52,35 @@ void KvStoreLife::on(const kvtransfer::OfferFailed& event) {
   step(event);
 }
 
+void KvStoreLife::on(const kvtransfer::BlocksTold& event) {
+  for (const kvtransfer::NamedBlock& block : event.news.blocks) {
+    names_.insert(block.name);
+  }
+  step(event);
+}
+
+KvStoreLife::Kept KvStoreLife::kept() const {
+  const store::BlockIndex& memory = blocks_.memory();
+  Kept kept{.owners = memory.owners()};
+  for (const BlockName& name : names_) {
+    if (const auto slot = memory.find(name)) {
+      const store::Block& block = kept.blocks.emplace(name, memory.block(*slot)).first->second;
+      kept.bytes[block.owner] = memory.bytes_of(block.owner);
+    }
+  }
+  return kept;
+}
+
 void KvStoreLife::step(const store::Event& event) {
-  const uint64_t kept = blocks_.counts().taken;
+  const store::StoreCounts counts = blocks_.counts();
+  const Kept before = kept();
   std::vector<store::Effect> effects;
   blocks_.step(event, core_->now(), effects);
-  process_.scene().blocks_kept += blocks_.counts().taken - kept;
+  process_.scene().blocks_kept += blocks_.counts().taken - counts.taken;
+  // A block for which there is no room may still have cost its owner one.
+  if (blocks_.counts().no_room == counts.no_room) {
+    check_shares(before, effects);
+  }
   for (const store::Effect& effect : effects) {
     std::visit([this](const auto& each) { carry_out(each); }, effect);
   }
@@ -67,6 +92,45 @@ void KvStoreLife::step(const store::Event& event) {
                   blocks_.blocks() + blocks_.fetches());
   process_.expect(!drained_ || blocks_.queued() == 0, "a store that ends takes no more blocks, but",
                   blocks_.queued());
+}
+
+void KvStoreLife::check_shares(const Kept& before,
+                               const std::vector<store::Effect>& effects) const {
+  const store::BlockIndex& memory = blocks_.memory();
+  const uint64_t bytes_max = memory.slots().bytes_max();
+  std::set<BlockName> corrupt;
+  std::vector<store::Block> came;
+  for (const store::Effect& effect : effects) {
+    if (const auto* fetch = std::get_if<store::Fetch>(&effect)) {
+      came.push_back(memory.coming(fetch->place.slot));
+    } else if (const auto* read = std::get_if<store::Read>(&effect)) {
+      came.push_back(memory.coming(read->to.slot));
+    } else if (const auto* dropped = std::get_if<store::BlockCorrupt>(&effect)) {
+      corrupt.insert(dropped->name);
+    }
+  }
+  const auto bytes_before = [&](store::BlockOwner owner) {
+    const auto found = before.bytes.find(owner);
+    return found == before.bytes.end() ? 0 : found->second;
+  };
+  std::set<store::BlockOwner> new_owners;
+  for (const store::Block& block : came) {
+    if (bytes_before(block.owner) == 0) {
+      new_owners.insert(block.owner);
+    }
+  }
+  const uint64_t owners = before.owners + new_owners.size();
+  for (const auto& [name, block] : before.blocks) {
+    const bool is_fair = std::ranges::any_of(came, [&, &of = block](const store::Block& other) {
+      const uint64_t bytes = std::min(bytes_before(other.owner), memory.bytes_of(other.owner));
+      const bool takes_slab = other.shape != of.shape && bytes * memory.owners() <= bytes_max;
+      return other.owner == of.owner || takes_slab;
+    });
+    process_.expect(memory.find(name) || corrupt.contains(name) || is_fair ||
+                        before.bytes.at(block.owner) * owners > bytes_max,
+                    "an owner within its share loses no block to one with more, but",
+                    block.owner.value, "did");
+  }
 }
 
 void KvStoreLife::carry_out(const store::Offer& offer) {

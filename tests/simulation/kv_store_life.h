@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/random.h"
 #include "store/arena.h"
@@ -45,7 +46,17 @@ class KvStoreLife {
   void on(const kvtransfer::FetchDone& event);
   void on(const kvtransfer::FetchFailed& event);
   void on(const kvtransfer::OfferFailed& event);
+  void on(const kvtransfer::BlocksTold& event);
   void step(const store::Event& event);
+  // What is in memory, and whose it is.
+  struct Kept {
+    std::map<BlockName, store::Block> blocks;
+    std::map<store::BlockOwner, uint64_t> bytes;
+    uint64_t owners = 0;
+  };
+  Kept kept() const;
+  // After a step: what was kept before it is gone only as the owners' shares allow (block_index.h).
+  void check_shares(const Kept& before, const std::vector<store::Effect>& effects) const;
   void carry_out(const store::Offer& offer);
   void carry_out(const store::Refuse& refuse);
   void carry_out(const store::Fetch& fetch);
@@ -59,6 +70,7 @@ class KvStoreLife {
   store::Arena arena_;
   bool drained_ = false;
   std::map<TransferId, store::SlotId> offered_;  // Also those that have ended.
+  std::set<BlockName> names_;                    // That it was told of, or read.
   std::set<store::SlotId> damaged_;              // Slots whose bytes an offer found to be wrong.
   KvProcess process_;
   const std::unique_ptr<SimThread> core_;  // The thread of the core.

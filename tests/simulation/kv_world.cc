@@ -75,7 +75,7 @@ FaultPlan draw_fault(Random& random) {
 }
 
 // Prompts are paths in a forest of blocks: numbers below kBranches begin, and each number has
-// kBranches successors.
+// kBranches successors. Each tree has an owner.
 constexpr uint64_t successor_of(uint64_t number, uint64_t branch) {
   return kBranches * (number + 1) + branch;
 }
@@ -84,6 +84,7 @@ KvPrompt draw_prompt(Random& random) {
   const uint64_t model = random.below(kBlockRows.size());
   KvPrompt prompt{.rows = kBlockRows.at(model), .names = {}};
   uint64_t number = random.below(kBranches);
+  prompt.owner = kvtransfer::BlockOwner{1 + number};
   for (uint64_t left = 1 + random.below(kPromptBlocksMax); left > 0; --left) {
     prompt.names.push_back({.high = model + 1, .low = number + 1});
     number = successor_of(number, random.chance(0.7) ? 0 : random.below(kBranches));

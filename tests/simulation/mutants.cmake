@@ -51,6 +51,7 @@ kv_store_mutant(answers_twice block_store.cc "if (offers_.contains(block.transfe
 kv_store_mutant(gives_other_shapes block_store.cc "if (memory_.block(*here).shape != shape) {" "if (false) {")
 kv_store_mutant(keeps_half_blocks block_store.cc "if (event.rows != shapes_[block.shape.value]->rows) {" "if (false) {")
 kv_store_mutant(takes_while_it_ends block_store.cc "} else if (!draining_) {" "} else {")
+kv_store_mutant(evicts_from_anyone block_index.cc "if (owner != block.owner && is_above_share(owner) && (bytes > own.bytes || !has_own)) {" "if (all.begin()->second != block.owner) { return owners_.at(all.begin()->second).evictable.at(block.shape).begin()->second; } if (owner != block.owner && bytes > own.bytes) {")
 
 # batch_mutant(NAME FILE OLD NEW): of batches.
 function(batch_mutant name file old new)

@@ -499,8 +499,9 @@ def without_store(config):
         return {}
     if config.get("kv_connector") != "MultiConnector":
         return config
-    assert config["kv_load_failure_policy"] == "fail", "it must be at the top"
     first, store = config["kv_connector_extra_config"]["connectors"]
+    # Only the one at the top counts.
+    assert config["kv_load_failure_policy"] == ("recompute" if first["kv_role"] == "kv_producer" else "fail")
     assert "engine_id" not in store and "engine_id" not in first, "theirs is that of the top"
     check_store(store)
     return {**first, "engine_id": config["engine_id"]}

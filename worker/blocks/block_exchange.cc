@@ -237,6 +237,7 @@ void BlockExchange::tell_of_new_blocks() {
       const auto to =
           static_cast<uint32_t>(std::min<size_t>(names.size(), from + limits::kBlocksTold));
       BlockNews held = news_of(BlockNews::Kind::kHeld);
+      held.owner = sequences_.owner(sequence);
       held.before = from > 0 ? names[from - 1] : BlockName{};
       for (uint32_t block = from; block < to; ++block) {
         const TransferId id = next_transfer();

@@ -17,6 +17,15 @@ BlockName name_of(const Digest& digest) {
 
 }  // namespace
 
+kvtransfer::BlockOwner owner_of(std::string_view tenant) {
+  kvtransfer::BlockOwner owner;
+  if (!tenant.empty()) {
+    const Digest digest = Blake2b("pdjob owner 1").add(tenant).finish();
+    std::memcpy(&owner.value, digest.data(), sizeof owner.value);
+  }
+  return owner;
+}
+
 BlockName beginning(std::string_view meaning, std::string_view tenant) {
   return name_of(Blake2b("pdjob blocks 1")
                      .add(uint64_t{kBlockTokens})

@@ -9,12 +9,15 @@
 
 #include "common/generation.h"
 #include "common/id.h"
+#include "kvtransfer/link/link_message.h"
 
 namespace pdjob::worker {
 
 // Tokens of a block. Smaller blocks share more of two prompts, and cost more messages.
 inline constexpr uint32_t kBlockTokens = 64;
 
+// Whose blocks they are, for stores that share their room between tenants. No tenant: 0.
+kvtransfer::BlockOwner owner_of(std::string_view tenant);
 // What stands before the first block of a beginning. `meaning`: all that determines the bits of a
 // row, except tokens.
 BlockName beginning(std::string_view meaning, std::string_view tenant);

@@ -27,6 +27,7 @@ void SequenceBlocks::append(SequenceId sequence, std::span<const Token> tokens,
   Book& book = of(sequence);
   if (book.tokens.empty()) {
     book.shared = tenant != nullptr;
+    book.owner = book.shared ? owner_of(*tenant) : kvtransfer::BlockOwner{};
     book.before = book.shared ? beginning(meaning_, *tenant) : BlockName{};
   }
   if (tenant == nullptr) {

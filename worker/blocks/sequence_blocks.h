@@ -11,6 +11,7 @@
 
 #include "common/generation.h"
 #include "common/id.h"
+#include "kvtransfer/link/link_message.h"
 
 namespace pdjob::worker {
 
@@ -29,13 +30,18 @@ class SequenceBlocks {
 
   // The names of its first whole blocks, in order.
   std::span<const BlockName> names(SequenceId sequence);
-  // Those of any tokens.
+  // Whose they are.
+  kvtransfer::BlockOwner owner(SequenceId sequence) const {
+    return books_.at(sequence.value).owner;
+  }
+  // The names of any tokens.
   std::vector<BlockName> names_of(std::span<const Token> tokens, const std::string& tenant) const;
   bool holds(SequenceId sequence, uint32_t index, const BlockName& name);
 
  private:
   struct Book {
     bool shared = false;
+    kvtransfer::BlockOwner owner;
     BlockName before;  // Its first block.
     std::vector<Token> tokens;
     std::vector<BlockName> names;

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "net/loop/child_process.h"
 #include "net/loop/socket.h"
 
 namespace pdjob::worker {
@@ -19,6 +20,38 @@ engine::EngineRecipe recipe_here(const engine::ForeignConfig& config, const std:
     });
   }
   return recipe;
+}
+
+engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::EngineConfig& engine,
+                                   Duration lease) {
+  return {.model = engine.model_path,
+          .served_name = engine.served_name,
+          .name = spec.name,
+          .role = net::to_string(spec.role),
+          .host = spec.host,
+          .engine_id = spec.engine_id,
+          .lease = lease,
+          .threads = engine.threads,
+          .gpu = engine.gpu,
+          .shape = engine::shape_of(engine.foreign, engine.gpu),
+          .part = spec.part,
+          .head_host = spec.part == 0 ? "" : spec.head_host,
+          .nics = spec.nics,
+          .changes_weights = !spec.weights.version.empty()};
+}
+
+Result<std::string> find_engine_program(const engine::ForeignConfig& config,
+                                        std::string_view key) {
+  const engine::EngineRecipe recipe = engine::recipe_of(config);
+  auto program =
+      net::find_program(config.program.empty() ? recipe.command.front() : config.program);
+  if (!program) {
+    return Error{program.error().code,
+                 program.error().message + ": " +
+                     (recipe.install.empty() ? "install it" : recipe.install) +
+                     ", or name it in " + std::string(key)};
+  }
+  return program;
 }
 
 Result<StoreFile> StoreFile::make() {

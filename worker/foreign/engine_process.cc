@@ -130,6 +130,8 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     return options_.spec.router_key.empty() ? options_.spec.key : options_.spec.router_key;
   }
 
+  bool is_store() const { return options_.spec.role == net::Role::kStore; }
+
   // The engine listens here.
   const std::string& host() const { return command_.words.at("host"); }
 
@@ -155,8 +157,10 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     values.store_file = store_file_->path();
     command_ = engine::engine_command(recipe_, config, values);
     PDJOB_TRY_STATUS(store_file_->write(command_.store_file));
-    PDJOB_TRY(std::string program, find_engine_program(config));
-    log::info("the engine: " + engine::shell_text(command_, recipe_.key_environment));
+    PDJOB_TRY(std::string program, find_engine_program(config, is_store() ? "kv_store.programs"
+                                                                      : "engine.program"));
+    log::info((is_store() ? "the store: " : "the engine: ") +
+              engine::shell_text(command_, recipe_.key_environment));
     // Python finds its packages by the path in argv[0].
     command_.argv.front() = std::move(program);
     return ok();
@@ -575,37 +579,6 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
 };
 
 }  // namespace
-
-engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::EngineConfig& engine,
-                                   Duration lease) {
-  return {.model = engine.model_path,
-          .served_name = engine.served_name,
-          .name = spec.name,
-          .role = net::to_string(spec.role),
-          .host = spec.host,
-          .engine_id = spec.engine_id,
-          .lease = lease,
-          .threads = engine.threads,
-          .gpu = engine.gpu,
-          .shape = engine::shape_of(engine.foreign, engine.gpu),
-          .part = spec.part,
-          .head_host = spec.part == 0 ? "" : spec.head_host,
-          .nics = spec.nics,
-          .changes_weights = !spec.weights.version.empty()};
-}
-
-Result<std::string> find_engine_program(const engine::ForeignConfig& config) {
-  const engine::EngineRecipe recipe = engine::recipe_of(config);
-  auto program =
-      net::find_program(config.program.empty() ? recipe.command.front() : config.program);
-  if (!program) {
-    return Error{program.error().code,
-                 program.error().message + ": " +
-                     (recipe.install.empty() ? "install it" : recipe.install) +
-                     ", or name it in engine.program"};
-  }
-  return program;
-}
 
 int run_foreign_worker(const ForeignWorkerOptions& options) {
   net::block_signals();

@@ -25,13 +25,6 @@ struct ForeignWorkerOptions {
   std::string guard_program = "/proc/self/exe";
 };
 
-// What the engine's command line is made of, without its ports.
-engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::EngineConfig& engine,
-                                   Duration lease);
-
-// Finds the program of the engine. The error says how to install it.
-Result<std::string> find_engine_program(const engine::ForeignConfig& config);
-
 // As run_worker().
 int run_foreign_worker(const ForeignWorkerOptions& options);
 

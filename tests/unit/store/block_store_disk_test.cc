@@ -95,6 +95,41 @@ TEST_F(BlockStoreDisk, AFullDiskForgetsWhatIsWorthLeast) {
   EXPECT_EQ(story.wanted({1}), Words{"refuse 10 not_found"});
 }
 
+TEST_F(BlockStoreDisk, OwnersShareTheDiskTooAndABlockThatIsReadKeepsItsOwner) {
+  for (const uint64_t block : {1, 2, 3, 4}) {
+    put_and_write({block});
+  }
+  story.owner = BlockOwner{7};
+  for (uint64_t block = 100; block < 120; ++block) {
+    put_and_write({block});
+  }
+  EXPECT_EQ(story.store.disk().bytes_of({}), 4096U);
+  EXPECT_EQ(story.store.disk().bytes_of(BlockOwner{7}), 4096U);
+  EXPECT_EQ(story.store.memory().bytes_of({}), 2048U);
+  EXPECT_EQ(story.wanted({1}).size(), 1U);
+  story.read(1);
+  EXPECT_EQ(story.store.memory().bytes_of({}), 2048U) << "in the place of another one of its owner";
+}
+
+TEST_F(BlockStoreDisk, ReadsNoMoreAtOnceThanItsOwnersShareOfMemory) {
+  story.held({1, 2, 3});
+  for (const uint64_t block : {1, 2, 3}) {
+    story.fetched(block);
+    story.written(block);
+  }
+  story.owner = BlockOwner{7};
+  for (const uint64_t block : {101, 102, 103, 104}) {
+    put_and_write({block});
+  }
+  story.owner = BlockOwner{8};
+  for (const uint64_t block : {201, 202, 203, 204}) {
+    put_and_write({block});
+  }
+  EXPECT_EQ(story.wanted({1, 2, 3}),
+            (Words{"offer 12 digest 1001", "offer 13 digest 1002", "refuse 14 not_found"}))
+      << "no worker leaves the store alone for it";
+}
+
 TEST_F(BlockStoreDisk, ADiskThatFailsGetsARest) {
   story.put({1});
   EXPECT_EQ(story.written(1, false), Words{});
@@ -119,10 +154,11 @@ TEST_F(BlockStoreDisk, ADrainEndsWithTheLastWriteAndDoesNotWaitForARest) {
 TEST_F(BlockStoreDisk, AnotherStoreGoesOnWithWhatIsOnDisk) {
   const auto stored = [](uint64_t block, std::optional<BlockName> parent, uint32_t depth,
                          SlotId slot) {
-    return StoredBlock{.block = {.name = name(block), .parent = parent, .depth = depth},
-                       .shape = kShape,
-                       .digest = digest_of(block),
-                       .slot = slot};
+    return StoredBlock{
+        .block = {.name = name(block), .parent = parent, .owner = BlockOwner{7}, .depth = depth},
+        .shape = kShape,
+        .digest = digest_of(block),
+        .slot = slot};
   };
   EXPECT_EQ(story.store.restore({
                 stored(2, name(1), 1, {0, 1}),
@@ -134,6 +170,7 @@ TEST_F(BlockStoreDisk, AnotherStoreGoesOnWithWhatIsOnDisk) {
                 stored(2, name(1), 1, {1, 0}),       // It is there.
             }),
             2U);
+  EXPECT_EQ(story.store.disk().bytes_of(BlockOwner{7}), 2048U);
   EXPECT_EQ(story.wanted({1, 2, 4}),
             (Words{"read 1 to 0.0", "read 2 to 0.1", "refuse 3 not_found"}));
   EXPECT_EQ(story.read(2), Words{"offer 2 digest 1002"});

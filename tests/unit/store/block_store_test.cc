@@ -121,7 +121,16 @@ TEST_F(BlockStoreTest, EvictsTheEndOfAChainBeforeItsBeginning) {
   story.put({1, 2, 3, 4});
   story.put({10});
   EXPECT_EQ(story.has({1, 2, 3, 4, 10}), (Blocks{1, 2, 3, 10}));
-  EXPECT_EQ(story.store.evicted(), 1U);
+  EXPECT_EQ(story.store.memory().evicted(), 1U);
+}
+
+TEST_F(BlockStoreTest, EachOwnerKeepsItsShareHoweverMuchAnotherHolds) {
+  story.put({1, 2});
+  story.owner = BlockOwner{7};
+  for (uint64_t block = 100; block < 120; ++block) {
+    story.put({block});
+  }
+  EXPECT_EQ(story.has({1, 2, 117, 118, 119}), (Blocks{1, 2, 118, 119}));
 }
 
 TEST_F(BlockStoreTest, EvictsWhatIsUsedLeast) {

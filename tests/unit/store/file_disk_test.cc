@@ -26,6 +26,7 @@ std::vector<std::byte> rows_of(uint64_t block, const BlockShape& shape = kShape)
 StoredBlock stored(uint64_t block, SlotId slot, const BlockShape& shape = kShape) {
   StoredBlock made{.shape = shape, .digest = 1000 + block, .slot = slot};
   made.block.name = {.high = 3, .low = block};
+  made.block.owner = BlockOwner{70 + block};
   if (block > 1) {
     made.block.parent = BlockName{.high = 3, .low = block - 1};
     made.block.depth = static_cast<uint32_t>(block) - 1;
@@ -86,6 +87,7 @@ TEST_F(FileDiskTest, TheNextStoreFindsTheBlocks) {
   ASSERT_EQ(names(), Names{2});
   const StoredBlock wanted = stored(2, {1, 3});
   EXPECT_EQ(found[0].block.parent, wanted.block.parent);
+  EXPECT_EQ(found[0].block.owner, wanted.block.owner);
   EXPECT_EQ(found[0].block.depth, wanted.block.depth);
   EXPECT_EQ(found[0].shape, wanted.shape);
   EXPECT_EQ(found[0].digest, wanted.digest);

@@ -61,6 +61,13 @@ TEST(SlotsSize, HasFewSlabsInAnyMemory) {
   }
 }
 
+TEST(SlotsSize, TheEndOfASlabBelongsToItsSlots) {
+  Slots slots = Slots::of_memory(4096);
+  EXPECT_EQ(slots.slab_part(slots.add_shape(1024)), 1024U);
+  EXPECT_EQ(slots.slab_part(slots.add_shape(1500)), 2048U);
+  EXPECT_EQ(slots.slab_part(slots.add_shape(1300)), 1366U);
+}
+
 TEST(BlockShapeTest, WindowsBeginAtMultiplesOfTheAlignment) {
   const BlockShape shape{.rows = 3, .row_bytes = {10, 64, 1}};
   EXPECT_EQ(window_offsets(shape), (std::vector<uint64_t>{0, 64, 256}));

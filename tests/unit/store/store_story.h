@@ -93,12 +93,16 @@ class StoreStory {
 
   BlockStore store;
   Instant now{};
+  BlockOwner owner;  // Of what is held next.
 
  private:
   Words tell(BlockNews::Kind kind, const std::vector<uint64_t>& blocks, const BlockShape& shape,
              BlockName before = {}) {
     BlockNews news{
         .kind = kind, .rows = shape.rows, .row_bytes = shape.row_bytes, .before = before};
+    if (kind == BlockNews::Kind::kHeld) {
+      news.owner = owner;
+    }
     for (const uint64_t block : blocks) {
       block_of_[++transfers_] = block;
       news.blocks.push_back({.name = name(block), .transfer = transfer(transfers_)});

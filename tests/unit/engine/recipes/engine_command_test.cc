@@ -137,7 +137,7 @@ TEST(EngineCommand, OfVllmForPrefillBesideMooncakeHasBothConnectors) {
       R"(MOONCAKE_CONFIG_PATH=/proc/7/fd/8 PYTHONHASHSEED=0 )"
       R"(vllm serve Qwen/Qwen3-0.6B --served-model-name qwen --host 127.0.0.1 --port 21000 --enable-server-load-tracking )"
       R"(--kv-transfer-config '{"kv_connector":"MultiConnector","kv_role":"kv_both","engine_id":"prefill-0.ab12.1",)"
-      R"("kv_buffer_device":"cpu","kv_load_failure_policy":"fail","kv_connector_extra_config":{"connectors":[)"
+      R"("kv_buffer_device":"cpu","kv_load_failure_policy":"recompute","kv_connector_extra_config":{"connectors":[)"
       R"({"kv_connector":"NixlConnector","kv_role":"kv_producer","kv_buffer_device":"cpu","kv_load_failure_policy":"fail",)"
       R"("kv_connector_extra_config":{"kv_lease_duration":30}},)"
       R"({"kv_connector":"MooncakeStoreConnector","kv_role":"kv_both",)"

@@ -59,6 +59,7 @@ std::vector<LinkMessage> one_of_each() {
           Wait{.id = id, .at_most_ms = 600'000},
           Landed{.id = id, .bytes = 1 << 20},
           BlockNews{.kind = BlockNews::Kind::kHeld,
+                    .owner = BlockOwner{7},
                     .holder = {.engine_id = "a",
                                .host = "h",
                                .port = 1,

@@ -308,6 +308,7 @@ TEST_F(BlockExchangeElsewhere, TheStoreOfThisNodeIsToldOfWhatCameFromElsewhere) 
   exchange_.tell_of_new_blocks();
   EXPECT_EQ(endpoint_.told_to, "store");
   EXPECT_EQ(endpoint_.told.back().kind, BlockNews::Kind::kHeld);
+  EXPECT_EQ(endpoint_.told.back().owner, owner_of(kTenant));
   EXPECT_EQ(endpoint_.told.back().blocks.size(), 3U);
 }
 
@@ -341,6 +342,7 @@ TEST_F(BlockExchangeTest, TellsOfEachNewBlockOnce) {
   ASSERT_EQ(endpoint_.told.size(), 1U);
   EXPECT_EQ(endpoint_.told[0].kind, BlockNews::Kind::kHeld);
   EXPECT_EQ(endpoint_.told[0].holder.engine_id, "worker");
+  EXPECT_EQ(endpoint_.told[0].owner, owner_of(kTenant));
   EXPECT_EQ(endpoint_.told[0].blocks.size(), 2U);
   compute(kFirst, std::span(*prompt).subspan(150, 50));
   exchange_.tell_of_new_blocks();

@@ -52,6 +52,24 @@ TEST(BlockNames, TenantsAndModelsHaveNoNameInCommon) {
   EXPECT_NE(names("model", "alice"), names("modela", "lice"));
 }
 
+TEST(BlockNames, EachTenantIsAnOwnerOfItsOwn) {
+  EXPECT_EQ(owner_of("alice"), owner_of("alice"));
+  EXPECT_NE(owner_of("alice"), owner_of("bob"));
+  EXPECT_NE(owner_of("alice"), owner_of(""));
+  EXPECT_EQ(owner_of(""), kvtransfer::BlockOwner{});
+}
+
+TEST(SequenceBlocks, TheOwnerIsTheTenantOfTheFirstRows) {
+  SequenceBlocks blocks(2, "model");
+  const std::string other = "bob";
+  blocks.append(kFirst, tokens(128), &kTenant);
+  blocks.copy(kFirst, kOther);
+  blocks.trim(kFirst, 0);
+  blocks.append(kFirst, tokens(128), &other);
+  EXPECT_EQ(blocks.owner(kFirst), owner_of(other));
+  EXPECT_EQ(blocks.owner(kOther), owner_of(kTenant));
+}
+
 TEST(SequenceBlocks, NamesWholeBlocksOfWhatWasComputed) {
   SequenceBlocks blocks(2, "model");
   blocks.append(kFirst, tokens(100), &kTenant);
