@@ -62,8 +62,8 @@ void look_for_engines(const JobConfig& config, LaunchPlan& plan) {
     }
   }
   if (config.kv_store.is_foreign()) {
-    const auto found = worker::find_engine_program(store::program_of(config.kv_store, false),
-                                                   "kv_store.programs");
+    const auto found =
+        worker::find_engine_program(store::program_of(config.kv_store, false), "kv_store.programs");
     if (!found) {
       plan.warnings.push_back("no store will start: " + found.error().message);
     }

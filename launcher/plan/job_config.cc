@@ -163,6 +163,14 @@ void check_store(ConfigReader& in, const JobConfig& config) {
                                 : "stores serve pdjob's own engine, and all engines of this job "
                                   "are of another make: for those, set `kind`");
   }
+  if (config.kv_store.kind == store::StoreKind::kLmcache &&
+      std::ranges::any_of(config.models, [](const ModelConfig& model) {
+        return std::max(model.prefill_engine.foreign.nodes, model.decode_engine.foreign.nodes) > 1;
+      })) {
+    in.fail("kv_store",
+            "of kind lmcache serves engines of one node, and one here spans several: "
+            "take mooncake");
+  }
   if (config.mode == Mode::kRollout) {
     in.fail("kv_store", "keeps the KV of one set of weights: mode rollout does without it");
   }

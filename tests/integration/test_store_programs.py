@@ -82,7 +82,7 @@ def test_mooncake_has_one_master_that_stores_and_engines_know(tmp_path, programs
 
 
 def test_without_its_programs_a_job_serves_without_a_store(tmp_path):
-    with foreign_job(tmp_path, env=NEW, extra=kv_store("/nowhere", "lmcache")) as job:
+    with foreign_job(tmp_path, env=NEW, launcher="start_timeout: 20s", extra=kv_store("/nowhere", "lmcache")) as job:
         assert ask(job).status_code == 200
         assert "the engine starts without one" in logs(tmp_path)
         assert "pip install lmcache" in logs(tmp_path)

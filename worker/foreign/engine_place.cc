@@ -40,16 +40,15 @@ engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::E
           .changes_weights = !spec.weights.version.empty()};
 }
 
-Result<std::string> find_engine_program(const engine::ForeignConfig& config,
-                                        std::string_view key) {
+Result<std::string> find_engine_program(const engine::ForeignConfig& config, std::string_view key) {
   const engine::EngineRecipe recipe = engine::recipe_of(config);
   auto program =
       net::find_program(config.program.empty() ? recipe.command.front() : config.program);
   if (!program) {
     return Error{program.error().code,
                  program.error().message + ": " +
-                     (recipe.install.empty() ? "install it" : recipe.install) +
-                     ", or name it in " + std::string(key)};
+                     (recipe.install.empty() ? "install it" : recipe.install) + ", or name it in " +
+                     std::string(key)};
   }
   return program;
 }

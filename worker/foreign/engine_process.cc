@@ -1,5 +1,6 @@
 #include "worker/foreign/engine_process.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -157,8 +158,8 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     values.store_file = store_file_->path();
     command_ = engine::engine_command(recipe_, config, values);
     PDJOB_TRY_STATUS(store_file_->write(command_.store_file));
-    PDJOB_TRY(std::string program, find_engine_program(config, is_store() ? "kv_store.programs"
-                                                                      : "engine.program"));
+    PDJOB_TRY(std::string program,
+              find_engine_program(config, is_store() ? "kv_store.programs" : "engine.program"));
     log::info((is_store() ? "the store: " : "the engine: ") +
               engine::shell_text(command_, recipe_.key_environment));
     // Python finds its packages by the path in argv[0].
@@ -323,7 +324,9 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     if (recipe_.store(store_.kind) == nullptr) {
       return start_now();
     }
-    store_wait_.emplace(loop_, store_.host, store_.port, loop_.now() + kStorePatience,
+    // The engine must start in the rest of the time.
+    const Duration patience = std::min(kStorePatience, options_.start_timeout / 4);
+    store_wait_.emplace(loop_, store_.host, store_.port, loop_.now() + patience,
                         [this](bool listens) { start_with_store(listens); });
   }
 
