@@ -81,7 +81,7 @@ class LruCache {
   }
 
  private:
-  const size_t blocks_max_;
+  size_t blocks_max_;
   std::list<uint64_t> ages_;  // Newest first.
   std::unordered_map<uint64_t, std::list<uint64_t>::iterator> places_;
 };
