@@ -7,6 +7,7 @@ import pathlib
 import random
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 
@@ -178,6 +179,34 @@ def test_a_disk_that_goes_away_costs_no_request(single, tmp_path):
         assert metric(job.processes()["store-0"]["url"], "pdjob_store_disk_failures_total") >= 1
         assert metric(job.processes()["prefill-0"]["url"], "pdjob_kv_store_hits_total") == blocks_of(199)
         assert "the disk behind the store: " in "".join(log.read_text() for log in pathlib.Path(job.folder).glob("**/store-0*.log"))
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """A file system of this size."""
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", folder], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a file system here: {mounted.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_costs_no_request(single, tmp_path):
+    prompts = [words(700, seed) for seed in range(30, 34)]
+    with small_disk(tmp_path / "kv", "4m"), job_with_store(disk=tmp_path / "kv") as job:
+        for prompt in prompts:
+            assert tokens_of(complete(job.url, prompt)) == tokens_of(complete(single.url, prompt))
+        store = job.processes()["store-0"]
+        eventually(lambda: metric(store["url"], "pdjob_store_disk_failures_total") > 0, what="the disk is full")
+        said = "".join(log.read_text() for log in pathlib.Path(job.folder).glob("**/store-0*.log"))
+        assert "No space left on device" in said, said
+        kill_and_await(job, "prefill-0")
+        for prompt in prompts:
+            assert tokens_of(complete(job.url, prompt)) == tokens_of(complete(single.url, prompt))
+        assert job.processes()["store-0"]["pid"] == store["pid"]
 
 
 @pytest.mark.skipif(bool(netns.unavailable()), reason=netns.unavailable())
