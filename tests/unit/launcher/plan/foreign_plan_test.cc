@@ -81,6 +81,29 @@ TEST(ForeignPlan, EachWorkerReadsTheSpecOfItsEngine) {
   }
 }
 
+TEST(ForeignPlan, StoresAndEnginesOfAllNodesKnowTheMasterBesideTheRouters) {
+  const JobConfig config =
+      job("model: org/m\nengine: {kind: vllm}\nkv_store: {kind: mooncake, memory: 64MiB, port: "
+          "7000}\n");
+  const auto plan =
+      make_plan(config,
+                {{.name = "a", .host = "10.0.0.1", .cores = 1, .memory_bytes = 1 << 30},
+                 {.name = "b", .host = "10.0.0.2", .cores = 1, .memory_bytes = 1 << 30}},
+                {{}});
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  std::string order;
+  for (const PlanRow& row : plan->rows) {
+    order += row.name + " on " + row.node + ", ";
+  }
+  EXPECT_EQ(order,
+            "router-0 on a, store-master on a, store-0 on a, store-1 on b, prefill-0 on a, "
+            "decode-0 on b, ");
+  EXPECT_TRUE(has(command_of(*plan, "store-master"), "--rpc_address=10.0.0.1 --rpc_port=7000"));
+  EXPECT_TRUE(has(command_of(*plan, "store-1"),
+                  "--host=10.0.0.2 --port=20901 --master_server_address=10.0.0.1:7000"));
+  EXPECT_TRUE(has(command_of(*plan, "decode-0"), R"("master_server_address":"10.0.0.1:7000")"));
+}
+
 TEST(ForeignPlan, EachEngineHasPortsOfItsOwn) {
   const LaunchPlan plan = plan_of(
       "model: org/m\nengine: {kind: vllm, ports: 3000-3009}\nprefill: {workers: 2}\n"
