@@ -35,8 +35,8 @@
 // the block comes again. A pinned block stays in any case.
 //
 // Owners are what peers say, and peers are workers of the job (kvtransfer/link). A worker that made
-// up owners would make all shares smaller. Owners without blocks are forgotten, so there are never
-// more owners than blocks. Pure.
+// up owners would make all shares smaller. An owner leaves with its last block. So there are at
+// most as many owners as blocks. Pure.
 #pragma once
 
 #include <cstddef>

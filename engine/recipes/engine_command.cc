@@ -37,10 +37,8 @@ struct Template {
     for (const std::string& option : part.args) {
       for (size_t i = 0; is_option(option) && i < args.size(); ++i) {
         if (is_option(args[i]) && option_name(args[i]) == option_name(option)) {
-          const bool in_next =
-              !option_value(args, i).empty() && args[i].find('=') == std::string::npos;
           const auto at = args.begin() + static_cast<std::ptrdiff_t>(i);
-          args.erase(at, at + (in_next ? 2 : 1));
+          args.erase(at, at + static_cast<std::ptrdiff_t>(option_texts(args, i)));
         }
       }
     }
@@ -53,12 +51,15 @@ struct Template {
   }
 };
 
+RecipePart part_of(std::string_view role, const RecipePart& prefill, const RecipePart& decode,
+                   const RecipePart& both) {
+  return role == "prefill" ? prefill : role == "decode" ? decode : both;
+}
+
 Template template_of(const EngineRecipe& recipe, const ForeignConfig& config,
                      const EngineValues& values) {
   Template all{.args = recipe.command, .environment = recipe.environment};
-  all.add(values.role == "prefill"  ? recipe.prefill
-          : values.role == "decode" ? recipe.decode
-                                    : recipe.both);
+  all.add(part_of(values.role, recipe.prefill, recipe.decode, recipe.both));
   all.add(values.gpu ? recipe.gpu : recipe.cpu);
   const Texts sizes = parallel_args(shape_wish(recipe, config, values.gpu));
   all.args.insert(all.args.end(), sizes.begin(), sizes.end());
@@ -79,15 +80,11 @@ Template template_of(const EngineRecipe& recipe, const ForeignConfig& config,
                            recipe.weights.environment.end());
   }
   if (const RecipeStore* const store = recipe.store(values.store.kind)) {
-    all.replace(values.role == "prefill"  ? store->prefill
-                : values.role == "decode" ? store->decode
-                                          : store->both);
+    all.replace(part_of(values.role, store->prefill, store->decode, store->both));
   }
   for (const RecipeFeature& feature : recipe.features) {
     if (has_feature(config, feature)) {
-      all.add(values.role == "prefill"  ? feature.prefill
-              : values.role == "decode" ? feature.decode
-                                        : RecipePart{});
+      all.add(part_of(values.role, feature.prefill, feature.decode, RecipePart{}));
     }
   }
   return all;
@@ -204,8 +201,7 @@ class Merge {
       const std::string value = option_value(all_.args, i);
       replaced_.emplace_back("engine.args", option_name(all_.args[i]));
       set_word(value, *own);
-      const bool in_next = !value.empty() && all_.args[i].find('=') == std::string::npos;
-      i += in_next ? 1 : 0;
+      i += option_texts(all_.args, i) - 1;
     }
     all_.args = std::move(kept);
   }

@@ -21,8 +21,6 @@ struct StoreUse {
   uint16_t port = 0;
   std::string transport;      // "tcp" or "rdma"
   uint64_t memory_bytes = 0;  // Of the store on each node.
-
-  bool on() const { return !kind.empty(); }
 };
 
 struct EngineValues {

@@ -180,20 +180,38 @@ void read_kv_events(ConfigReader& in, const WordNames& known, RecipeKvEvents& ev
   });
 }
 
-void read_stores(ConfigReader& in, WordNames known, EngineRecipe& recipe) {
-  known.insert(kNicWords.begin(), kNicWords.end());
-  std::vector<std::string> kinds;
-  for (const RecipeStore& store : recipe.stores) {
-    kinds.push_back(store.kind);
+// Items whose names are the keys of a section. Those that it does not name stay. `body(item,
+// section)` declares the keys of each.
+template <class Item, class Body>
+void read_named(ConfigReader& in, const char* key, FieldText text, std::vector<Item>& items,
+                std::string Item::* name, const Body& body) {
+  std::vector<std::string> names;
+  for (const Item& item : items) {
+    names.push_back(item.*name);
   }
   in.named_sections(
-      "kv_stores",
+      key, text,
+      [&](const std::string& named, ConfigReader& section) {
+        const auto known = std::ranges::find(items, named, name);
+        Item item = known == items.end() ? Item{} : *known;
+        item.*name = named;
+        body(item, section);
+        std::erase_if(items, [&](const Item& one) { return one.*name == named; });
+        if (!named.empty()) {
+          items.push_back(std::move(item));
+        }
+      },
+      names);
+}
+
+void read_stores(ConfigReader& in, WordNames known, EngineRecipe& recipe) {
+  known.insert(kNicWords.begin(), kNicWords.end());
+  read_named(
+      in, "kv_stores",
       {"How it uses stores of KV of other makes, by `kv_store.kind`. Options here replace the same "
        "options of `command`, `prefill`, `decode` and `both`. Words for these are {store_host}, "
        "{store_port}, {store_transport}, {store_file} and, in `file`, {nics}."},
-      [&](const std::string& kind, ConfigReader& section) {
-        const RecipeStore* const had = recipe.store(kind);
-        RecipeStore store = had == nullptr ? RecipeStore{.kind = kind} : *had;
+      recipe.stores, &RecipeStore::kind, [&known](RecipeStore& store, ConfigReader& section) {
         section.field("since", store.since, {"The first version of the engine that can."});
         read_part(section, "prefill", {"Additions for a prefill engine."}, known, store.prefill);
         read_part(section, "decode", {"Additions for a decode engine."}, known, store.decode);
@@ -204,45 +222,29 @@ void read_stores(ConfigReader& in, WordNames known, EngineRecipe& recipe) {
         if (!is_release(store.since)) {
           section.fail("since", "must be a version such as 0.21.0, got " + store.since);
         }
-        std::erase_if(recipe.stores, [&](const auto& one) { return one.kind == kind; });
-        if (!kind.empty()) {
-          recipe.stores.push_back(std::move(store));
-        }
-      },
-      kinds);
+      });
 }
 
 // Their names are words, so they are read before all that may use words.
 void read_features(ConfigReader& in, EngineRecipe& recipe) {
-  std::vector<std::string> names;
-  for (const RecipeFeature& feature : recipe.features) {
-    names.push_back(feature.name);
-  }
-  in.named_sections(
-      "features",
+  read_named(
+      in, "features",
       {"Features for `engine.features`, by name. A name is also a word: {NAME} is `text` "
        "with the feature, and nothing without it."},
-      [&](const std::string& name, ConfigReader& section) {
-        const RecipeFeature* const known = recipe.feature(name);
-        RecipeFeature feature = known == nullptr ? RecipeFeature{.name = name} : *known;
+      recipe.features, &RecipeFeature::name, [](RecipeFeature& feature, ConfigReader& section) {
         section.field("since", feature.since, {"The first version of the engine that has it."});
         section.field("prefill", feature.prefill.args, {"More arguments of a prefill engine."});
         section.field("decode", feature.decode.args, {"More arguments of a decode engine."});
         section.field("text", feature.text, {"The value of the word."});
         section.field("refused_because", feature.refused_because,
                       {"Why it is refused with pdjob's own router. Empty: it is not."});
-        if (!is_word(name)) {
-          section.fail("", "a feature's name must be of a-z and _, got " + name);
+        if (!is_word(feature.name)) {
+          section.fail("", "a feature's name must be of a-z and _, got " + feature.name);
         }
         if (!is_release(feature.since)) {
           section.fail("since", "must be the first version of the engine that has it");
         }
-        std::erase_if(recipe.features, [&](const auto& one) { return one.name == name; });
-        if (!name.empty()) {
-          recipe.features.push_back(std::move(feature));
-        }
-      },
-      names);
+      });
 }
 
 void read_spread(ConfigReader& in, const WordNames& known, EngineRecipe& recipe) {

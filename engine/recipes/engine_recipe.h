@@ -89,9 +89,9 @@ struct RecipeFeature {
   std::string refused_because;  // Why pdjob's own router cannot use it. Empty: it can.
 };
 
-// How it uses a store of KV that is a program of another make (engine/stores), whose own recipe has
-// these words, too: {store_host}, {store_port}, {store_transport}, {store_bytes}, {store_gb}; and
-// {store_file}, a path.
+// How it uses a store of KV that is a program of another make (engine/stores). Words for both are
+// {store_host}, {store_port} and {store_transport}. The engine has {store_file}, a path, on top;
+// the store has {store_bytes} and {store_gb}.
 struct RecipeStore {
   std::string kind;   // A word of `kv_store.kind`.
   std::string since;  // The engine's first version that can.

@@ -23,6 +23,11 @@ std::string option_value(const std::vector<std::string>& args, size_t i) {
   return i + 1 < args.size() && !is_option(args[i + 1]) ? args[i + 1] : "";
 }
 
+size_t option_texts(const std::vector<std::string>& args, size_t i) {
+  const bool in_next = args[i].find('=') == std::string::npos && !option_value(args, i).empty();
+  return in_next ? 2 : 1;
+}
+
 std::optional<std::string> option_of(const std::vector<std::string>& args,
                                      std::string_view option) {
   const std::string name = option_name(option);

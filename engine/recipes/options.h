@@ -19,6 +19,9 @@ std::string option_name(std::string_view text);
 // The value of the option at `i`: behind its '=', or in the next text. Empty: it has none.
 std::string option_value(const std::vector<std::string>& args, size_t i);
 
+// How many texts the option at `i` takes: itself, and its value if that is the next one.
+size_t option_texts(const std::vector<std::string>& args, size_t i);
+
 // The value of this option; nothing: it is not there. Of several, engines take the last.
 std::optional<std::string> option_of(const std::vector<std::string>& args, std::string_view option);
 

@@ -1,6 +1,6 @@
 // Stores of KV that are programs of other makes. A recipe beside this file says how such a program
-// is started and watched, in the form of an engine's recipe; what engines are told of it stands in
-// their own recipes (`kv_stores`). Pure.
+// is started and watched. It has the form of an engine's recipe. The recipes of engines say how
+// they use the store (`kv_stores`). Pure.
 #pragma once
 
 #include <cstdint>

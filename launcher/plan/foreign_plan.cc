@@ -241,7 +241,7 @@ class ForeignPlanner {
     return command;
   }
 
-  // What an engine is told of the stores of the job, or such a store of itself and its master.
+  // Returns what the program of this row is told of the stores of the job.
   engine::StoreUse store_of(const PlanRow& row) const {
     const ModelConfig* const model = config_.model_called(row.model);
     if (!config_.kv_store.is_foreign() ||

@@ -1,8 +1,8 @@
-// store_trace_bench TRACE: which share of a recorded load's prompts is found, and how long first
-// tokens take: without stores of KV, with stores of several sizes, and with a store that never
-// forgets. Stores keep and evict as they ship (store/block_index), and the router chooses as it
-// ships (prefix_aware, KvStores). The rest is a model: workers compute one prompt after the other,
-// and loading costs the part of computing that the policy assumes.
+// store_trace_bench TRACE prints which share of a recorded load's prompts is found, and how long
+// first tokens take. It compares no store of KV, stores of several sizes, and one that never
+// forgets. Stores keep and evict as they ship (store/block_index). The router chooses as it ships
+// (prefix_aware, KvStores). The rest is a model. Workers compute one prompt after the other.
+// Loading costs the part of computing that the policy assumes.
 #include <algorithm>
 #include <cstdio>
 #include <functional>

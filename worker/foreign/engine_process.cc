@@ -154,10 +154,14 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     const bool exactly = values.shape.nodes > 1;
     PDJOB_TRY(claims_, PortClaims::take(values.host, wishes, config.ports, start, exactly));
     values.ports = claims_->ports();
-    PDJOB_TRY(store_file_, StoreFile::make());
-    values.store_file = store_file_->path();
+    if (recipe_.store(store_.kind) != nullptr) {
+      PDJOB_TRY(store_file_, StoreFile::make());
+      values.store_file = store_file_->path();
+    }
     command_ = engine::engine_command(recipe_, config, values);
-    PDJOB_TRY_STATUS(store_file_->write(command_.store_file));
+    if (store_file_) {
+      PDJOB_TRY_STATUS(store_file_->write(command_.store_file));
+    }
     PDJOB_TRY(std::string program,
               find_engine_program(config, is_store() ? "kv_store.programs" : "engine.program"));
     log::info((is_store() ? "the store: " : "the engine: ") +

@@ -41,7 +41,8 @@ void PortWait::connect(const net::Resolver::Addresses& addresses) {
 
 void PortWait::on_ready(uint32_t /*epoll_events*/) {
   if (stream_ != nullptr && stream_->connect_error() == 0) {
-    end(true);
+    loop_.cancel(timer_);  // A stream may not be closed within its own call.
+    timer_ = loop_.call_at(loop_.now(), [this] { end(true); });
   }
 }
 
@@ -55,7 +56,7 @@ void PortWait::try_later() {
 }
 
 void PortWait::end(bool listens) {
-  loop_.cancel(timer_);
+  stream_.reset();
   if (const auto then = std::exchange(then_, nullptr)) {
     then(listens);
   }
