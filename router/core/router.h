@@ -143,11 +143,9 @@ class Router {
     RequestFacts facts;
     RequestQueue::Rank queue_place;
     State state = State::kQueued;
-    // In kQueued: there are workers, but all are busy. Later: when its workers were chosen, others
-    // were busy.
-    bool wants_room = false;
+    bool wants_room = false;  // In kQueued: there are workers, but all are busy.
     Instant deadline{};
-    Instant queue_deadline{};
+    Instant queue_deadline{};  // Of the wait since a worker last had the request.
     Instant wake{};  // This request's entry in wakes_.
     Attempt attempt;
     std::optional<Attempt> rival;  // In kConcurrent: a second attempt; the two are equal.

@@ -16,6 +16,7 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   Leg& leg = attempt->leg(stage);
   const WorkerId worker = leg.worker;
   end_prompt(leg);
+  request->queue_deadline = {};
   const Verdict verdict = verdict_on(
       {.status = event.status, .retry_after = event.retry_after, .fetches = leg.fetches});
   if (verdict != Verdict::kGood) {

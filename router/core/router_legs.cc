@@ -290,6 +290,9 @@ void Router::on(const LegFailed& event, Turn& turn) {
     note_loss(*request, leg, turn.now);
     blame_.settle(request->id, request->losses, turn.now);
   }
+  if (event.reached) {
+    request->queue_deadline = {};
+  }
   end_leg(*request, leg);
   table_.note_failed(worker, turn.now);
   if (stage == Stage::kPrefill) {
@@ -315,9 +318,10 @@ void Router::on(const LegFailed& event, Turn& turn) {
     if (leave_to_rival(*request, *attempt, turn)) {
       return;
     }
-    // A dead worker looks free. While others live and are busy, it does not use up the attempts.
-    if (!event.reached && request->wants_room && !request->facts.pinned()) {
+    // A dead worker looks free. Where nothing was sent, it is no attempt, and the wait goes on.
+    if (!event.reached && !request->facts.pinned()) {
       request->tries -= 1;
+      request->state = State::kQueued;
     }
     retry(*request, RetryReason::kUnreachable, worker, event.error.message, turn);
   }

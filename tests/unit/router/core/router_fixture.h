@@ -115,6 +115,11 @@ struct RouterTest : testing::Test {
   Words failed(Stage stage, uint32_t attempt = 1) {
     return step(LegFailed{leg(stage, attempt), {ErrorCode::kUnavailable, "refused"}});
   }
+  Words unreached(Stage stage, uint32_t attempt = 1) {
+    return step(LegFailed{.leg = leg(stage, attempt),
+                          .error = {ErrorCode::kUnavailable, "refused"},
+                          .reached = false});
+  }
   Words sleep(Duration duration) {
     now += duration;
     return step(TimePassed{});

@@ -786,6 +786,54 @@ TEST_F(RouterTest, RefusesAfterTheLastAttempt) {
   expect_idle();
 }
 
+TEST_F(RouterTest, AWorkerThatCannotBeReachedUsesUpNoAttempt) {
+  workers({entry("b0", net::Role::kBoth)});
+  arrive();
+  for (uint32_t attempt = 1; attempt <= 5; ++attempt) {
+    ASSERT_EQ(unreached(Stage::kDecode, attempt), Words{"retry unreachable"});
+    const std::string next = "decode#" + std::to_string(attempt + 1) + "@b0";
+    ASSERT_EQ(sleep(router().next_wakeup() - now), Words{next});
+  }
+  EXPECT_EQ(answered(Stage::kDecode, 200, 6), Words{"relay decode#6"});
+}
+
+TEST_F(RouterTest, AWorkerThatCannotBeReachedIsWaitedForAsLongAsOneThatIsNotThere) {
+  config.queue_timeout = seconds(30);
+  workers({entry("b0", net::Role::kBoth)});
+  arrive();
+  Instant begun = now;
+  unreached(Stage::kDecode);
+  uint32_t attempt = 1;
+  const auto wait = [&] {
+    Words words;
+    while (words.empty() || words.front().starts_with("decode#")) {
+      words = sleep(router().next_wakeup() - now);
+      if (words.front().starts_with("decode#")) {
+        unreached(Stage::kDecode, ++attempt);
+      }
+    }
+    return words;
+  };
+  EXPECT_EQ(wait(), Words{"refuse 503"});
+  EXPECT_EQ(now - begun, config.queue_timeout);
+  EXPECT_EQ(refusal.error.message,
+            "no usable pair of workers; the last one failed: refused");
+  expect_idle();
+}
+
+TEST_F(RouterTest, TheWaitBeginsAnewAfterAWorkerHadTheRequest) {
+  config.queue_timeout = seconds(1);
+  workers({entry("b0", net::Role::kBoth)});
+  arrive();
+  unreached(Stage::kDecode);
+  sleep(milliseconds(100));
+  sleep(seconds(5));
+  failed(Stage::kDecode, 2);
+  EXPECT_EQ(sleep(milliseconds(200)), Words{"decode#3@b0"});
+  unreached(Stage::kDecode, 3);
+  EXPECT_EQ(sleep(milliseconds(400)), Words{"decode#4@b0"});
+}
+
 TEST_F(RouterTest, WaitsForTheBackoffOfTheOnlyWorkerRatherThanHammeringIt) {
   workers({entry("b0", net::Role::kBoth)});
   arrive();
