@@ -33,7 +33,7 @@ constexpr int kStoresMax = 64;  // With one folder.
 constexpr std::string_view kRows = ".kv";
 constexpr std::string_view kTable = ".blocks";
 constexpr uint64_t kEntriesAt = 32 * limits::kKiB;
-constexpr std::array<char, 8> kMagic = {'p', 'd', 'j', 'o', 'b', 'k', 'v', '2'};
+constexpr std::array<char, 8> kMagic = {'p', 'd', 'j', 'o', 'b', 'k', 'v', '3'};
 
 struct Header {
   std::array<char, 8> magic = kMagic;

@@ -187,7 +187,8 @@ EngineRecipe recipe_at(const ForeignConfig& config, const std::string& host) {
   return recipe;
 }
 
-std::string kv_events_hindrance(const ForeignConfig& config, uint32_t block_tokens) {
+std::string kv_events_hindrance(const ForeignConfig& config, std::string_view store,
+                                uint32_t block_tokens) {
   const EngineRecipe recipe = recipe_of(config);
   const RecipeKvEvents& events = recipe.kv_events;
   const EngineShape shape = shape_of(config, false);
@@ -197,8 +198,10 @@ std::string kv_events_hindrance(const ForeignConfig& config, uint32_t block_toke
   if (shape.nodes > 1 && shape.data > 1) {
     return "its data-parallel ranks are on several nodes, and the router knows the first one only";
   }
-  const auto set =
-      events.block_option.empty() ? std::nullopt : option_of(config.args, events.block_option);
+  auto set = option_of(config.args, events.block_option);
+  if (const RecipeStore* const behind = recipe.store(store); behind != nullptr && !set) {
+    set = option_of(behind->prefill.args, events.block_option);
+  }
   const uint32_t block =
       set ? parse_number<uint32_t>(*set).value_or(block_tokens) : events.block_default;
   if (block % block_tokens != 0) {

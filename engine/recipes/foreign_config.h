@@ -53,7 +53,9 @@ EngineShape shape_of(const ForeignConfig& config, bool gpu);
 
 // Why such an engine cannot tell its KV events to the router, or what would be wrong with them.
 // `block_tokens`: the router knows blocks of multiples of so many. Empty: nothing is.
-std::string kv_events_hindrance(const ForeignConfig& config, uint32_t block_tokens);
+// `store`: the kind of the store of KV behind it; empty: none.
+std::string kv_events_hindrance(const ForeignConfig& config, std::string_view store,
+                                uint32_t block_tokens);
 // The option of the user's that contradicts the recipe's KV events. Empty: there is none.
 std::string own_kv_events_option(const ForeignConfig& config);
 

@@ -47,6 +47,11 @@ Error unknown_transfer() {
           "there is no such KV transfer: its id is of another prompt or tenant"};
 }
 
+// A digest depends on the ranges: that of a block must be the same by every transport. In smaller
+// ones, copying in pieces is a third slower (tests/bench/store_moves_bench.cc).
+constexpr uint64_t kBlockRangeBytes = 1024 * limits::kKiB;
+static_assert(kBlockRangeBytes <= limits::kTransferRangeBytes);
+
 uint32_t rows_within(uint64_t bytes, uint64_t row_bytes) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(bytes / row_bytes, 1, UINT32_MAX));
 }
@@ -369,11 +374,9 @@ void Sender::grant(Offer& offer, LinkId link, const Grant& granted,
   }
   offer.rows = std::move(rows);
   offer.granted_at = context_.timers.exact_now();
-  uint64_t range_bytes = find(link)->transport().capabilities().range_bytes;
-  if (offer.terms.changed != nullptr || offer.terms.digest) {
-    // A digest depends on the ranges: that of a block must be the same by every transport.
-    range_bytes = std::min<uint64_t>(range_bytes, 512 * limits::kKiB);
-  }
+  const bool is_block = offer.terms.changed != nullptr || offer.terms.digest;
+  const uint64_t range_bytes =
+      is_block ? kBlockRangeBytes : find(link)->transport().capabilities().range_bytes;
   step(offer, SendSession::Granted{link, granted.rows,
                                    rows_within(range_bytes, bytes_per_row(offer.source.windows))});
 }

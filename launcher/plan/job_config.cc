@@ -402,7 +402,8 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   check_workers(in, config);
   check_store(in, config);
   check_router(in, config);
-  check_engines_and_router(in, config.router, config.models);
+  check_engines_and_router(in, config.router, store::kind_word(config.kv_store.kind),
+                           config.models);
   check_tls(in, places, config.router.tls, "router.tls");
   check_tls(in, places, config.launcher.admin_tls, "launcher.admin_tls");
   const std::string& key_file = config.launcher.admin_key_file;

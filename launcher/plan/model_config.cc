@@ -107,7 +107,8 @@ std::vector<net::Role> foreign_roles(const ModelConfig& model) {
                                : std::vector{net::Role::kDecode};
 }
 
-void check_kv_events(ConfigReader& in, const router::RouterConfig& router, ModelConfig& model) {
+void check_kv_events(ConfigReader& in, const router::RouterConfig& router, std::string_view store,
+                     ModelConfig& model) {
   if (!model.disaggregated() && !model.prefill_engine.foreign.make.empty()) {
     model.prefill_engine.foreign.kv_events = false;  // It takes no ports of a band.
   }
@@ -129,7 +130,7 @@ void check_kv_events(ConfigReader& in, const router::RouterConfig& router, Model
                         " is set by pdjob, because the router's policy is prefix_aware: remove "
                         "it, or set engine.kv_events: false");
     }
-    const std::string why = engine::kv_events_hindrance(engine, router::kTokenBlockTokens);
+    const std::string why = engine::kv_events_hindrance(engine, store, router::kTokenBlockTokens);
     if (why.empty()) {
       continue;
     }
@@ -351,9 +352,9 @@ void check_models(ConfigReader& in, const Places& places, std::vector<ModelConfi
 }
 
 void check_engines_and_router(ConfigReader& in, const router::RouterConfig& router,
-                              std::vector<ModelConfig>& models) {
-  const auto check = [&router](ConfigReader& section, ModelConfig& model) {
-    check_kv_events(section, router, model);
+                              std::string_view store, std::vector<ModelConfig>& models) {
+  const auto check = [&](ConfigReader& section, ModelConfig& model) {
+    check_kv_events(section, router, store, model);
     check_features(section, router, model);
   };
   if (!in.has("models")) {

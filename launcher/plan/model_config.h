@@ -65,9 +65,10 @@ void read_models(ConfigReader& in, Overrides overrides, std::vector<ModelConfig>
 void check_models(ConfigReader& in, const Places& places, std::vector<ModelConfig>& models);
 
 // Lets engines of other makes tell their KV events where the router goes by them, and checks what
-// of their keys depends on the router.
+// of their keys depends on the router. `store`: the kind of the job's stores, if they are of
+// another make.
 void check_engines_and_router(ConfigReader& in, const router::RouterConfig& router,
-                              std::vector<ModelConfig>& models);
+                              std::string_view store, std::vector<ModelConfig>& models);
 
 // Valid name of a job or a model: a-z, 0-9, - and _.
 bool is_job_name(std::string_view name);

@@ -146,7 +146,7 @@ class Router {
     bool wants_room = false;  // In kQueued: there are workers, but all are busy.
     Instant deadline{};
     Instant queue_deadline{};  // Of the wait since a worker last had the request.
-    Instant wake{};  // This request's entry in wakes_.
+    Instant wake{};            // This request's entry in wakes_.
     Attempt attempt;
     std::optional<Attempt> rival;  // In kConcurrent: a second attempt; the two are equal.
     uint32_t attempts_made = 0;

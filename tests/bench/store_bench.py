@@ -11,6 +11,11 @@ other machine has (tcp), and of one that only the disk has, after all workers an
 Prints JSON, then a Markdown table.
 
     ./dev bench store [--rounds N] [--only-two-machines]
+    ./dev bench store --trace FILE [--minutes N]
+
+With a recorded load instead (Mooncake's format), it plays a sample of its conversations to a job (1P1D) without a store, to one with a small store, and to
+one with a store that has room for everything. A conversation is taken whole or not at all, lengths and blocks are a 16th of the recorded ones, and the
+times are compressed to N minutes. It reports what share of the prompts' tokens was found, and the times to the first token.
 """
 
 import argparse
@@ -36,6 +41,8 @@ from test_agents import machines  # noqa: E402
 PROMPT_TOKENS, STREAM_PROMPT, STREAM_TOKENS, KILL_AT = 3500, 1900, 160, 100
 JOBS = {"store": "kv_store: {memory: 1GiB}\n", "without": ""}
 WORKERS = ("prefill-0", "decode-0", "decode-1")
+DIVIDE, BLOCK = 16, 64  # Of the trace's lengths; tokens of a store's block.
+TRACE_JOBS = {"without": "", "store of 64 MiB": "kv_store: {memory: 64MiB}\n", "store that never forgets": "kv_store: {memory: 4GiB}\n"}
 
 
 def words(count, draw):
@@ -141,11 +148,90 @@ def two_machines(rounds):
         print(f"| {what} | {1e3 * middle:.0f} ms | {min(ratios):.3f} / {statistics.median(ratios):.3f} / {max(ratios):.3f} |")
 
 
+def sampled(rows, sample):
+    """Rows whose conversation is one of the sample: those that agree in all but the first block, which all requests share."""
+    return [row for row in rows if len(row["hash_ids"]) > 1 and random.Random(row["hash_ids"][1]).random() < sample]
+
+
+def prompt_of(row):
+    tokens = []
+    for block in row["hash_ids"]:
+        tokens += words(512 // DIVIDE, random.Random(block))
+    return tokens[: row["input_length"] // DIVIDE]
+
+
+def never_forgotten(prompts):
+    """The share of the tokens that a store of blocks would find if it had those of all prompts before, and no limit."""
+    seen, found, asked = set(), 0, 0
+    for prompt in prompts:
+        names = [tuple(prompt[: end + BLOCK]) for end in range(0, len(prompt) - BLOCK, BLOCK)]
+        found += BLOCK * next((i for i, name in enumerate(names) if name not in seen), len(names))
+        seen.update(names)
+        asked += len(prompt)
+    return found / asked
+
+
+def play(url, load):
+    """Returns the time to the first token, the tokens found and the answer of each request."""
+    begin = time.perf_counter()
+
+    def one(at, prompt, tokens):
+        time.sleep(max(0, begin + at - time.perf_counter()))
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True, "return_token_ids": True}
+        body["stream_options"] = {"include_usage": True}
+        started, first, answer, found = time.perf_counter(), None, [], 0
+        with httpx.stream("POST", url + "/v1/completions", json=body, timeout=600) as reply:
+            assert reply.status_code == 200, reply.read()
+            for line in reply.iter_lines():
+                if line.startswith("data: {"):
+                    event = json.loads(line.removeprefix("data: "))
+                    if event.get("usage"):
+                        found = (event["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+                    for choice in event["choices"]:
+                        first = first or time.perf_counter() - started
+                        answer += choice.get("token_ids") or []
+        return first, found, answer
+
+    with concurrent.futures.ThreadPoolExecutor(len(load)) as pool:
+        return list(pool.map(lambda row: one(*row), load))
+
+
+def recorded(trace, minutes):
+    rows = [json.loads(line) for line in open(trace, encoding="utf-8")]
+    # Half of the time of one core that computes 400 tokens a second.
+    budget, sample, load = 60 * minutes * 200, 1.0, []
+    while sum(len(prompt) for _, prompt, _ in load) > budget or not load:
+        sample *= 0.9
+        chosen = [row for row in sampled(rows, sample) if row["input_length"] // DIVIDE <= PROMPT_TOKENS]
+        scale = 60 * minutes / (chosen[-1]["timestamp"] + 1)
+        load = [(scale * row["timestamp"], prompt_of(row), max(1, row["output_length"] // DIVIDE)) for row in chosen]
+    asked = sum(len(prompt) for _, prompt, _ in load)
+    oracle = never_forgotten([prompt for _, prompt, _ in load])
+    print(f"{len(load)} requests, {asked} tokens; {100 * oracle:.1f} % of them in whole blocks of earlier prompts", flush=True)
+    print("| | found | TTFT, mean | p50 | p99 |\n|---|---|---|---|---|")
+    answers = []
+    for name, extra in TRACE_JOBS.items():
+        with tempfile.TemporaryDirectory(prefix="pdjob-bench-") as folder:
+            job = Job(job_yaml(folder, transport="shm", extra=extra).replace("tokens_per_sequence: 2048", "tokens_per_sequence: 4096"), folder).wait_ready()
+            played = play(job.url, load)
+            assert job.stop() == 0
+        times = sorted(first for first, _, _ in played)
+        found = 100 * sum(found for _, found, _ in played) / asked
+        middle, last = (times[int(share * (len(times) - 1))] for share in (0.5, 0.99))
+        print(f"| {name} | {found:.1f} % | {statistics.mean(times):.2f} s | {middle:.2f} s | {last:.2f} s |", flush=True)
+        answers.append([answer for _, _, answer in played])
+    print("the tokens of", sum(len(set(map(tuple, each))) == 1 for each in zip(*answers)), "of", len(load), "requests are the same in all jobs")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only-two-machines", action="store_true", help="skip the jobs on one machine")
+    parser.add_argument("--trace", help="a recorded load, of Mooncake's format")
+    parser.add_argument("--minutes", type=float, default=10, help="how long it takes")
     asked = parser.parse_args()
+    if asked.trace:
+        return recorded(asked.trace, asked.minutes)
     if not asked.only_two_machines:
         one_machine(asked.rounds)
     if missing := netns.unavailable():

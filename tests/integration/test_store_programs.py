@@ -81,6 +81,13 @@ def test_mooncake_has_one_master_that_stores_and_engines_know(tmp_path, programs
         assert roles["store-master"] == roles["store-0"] == "store"
 
 
+def test_sglang_has_mooncake_behind_its_own_cache(tmp_path, programs):
+    with foreign_job(tmp_path, kind="sglang", env=NEW, extra=kv_store(programs, "mooncake")) as job:
+        assert ask(job).status_code == 200
+        ((_, master),) = starts(tmp_path, "mooncake_master")
+        assert logs(tmp_path).count(f"uses the store at {master['rpc_address']}:{master['rpc_port']}") == 2
+
+
 def test_without_its_programs_a_job_serves_without_a_store(tmp_path):
     with foreign_job(tmp_path, env=NEW, launcher="start_timeout: 20s", extra=kv_store("/nowhere", "lmcache")) as job:
         assert ask(job).status_code == 200

@@ -519,8 +519,26 @@ def check_store(config):
         assert file["mode"] == "standalone-store" and file["global_segment_size"] == 0 and file["metadata_server"] == "P2PHANDSHAKE"
         assert file["protocol"] in ("tcp", "rdma")
         host, port = file["master_server_address"].rsplit(":", 1)
+    connect_store(host, port)
+
+
+def connect_store(host, port):
     socket.create_connection((host, int(port)), timeout=2).close()
     say(f"uses the store at {host}:{port}")
+
+
+def check_hicache(args):
+    """As its ServerArgs and its MooncakeStore do."""
+    if args.hicache_storage_backend is None:
+        assert not args.disaggregation_decode_enable_offload_kvcache, "only supported when hicache-storage-backend is provided"
+        return
+    assert args.enable_hierarchical_cache != args.disaggregation_decode_enable_offload_kvcache
+    assert (args.disaggregation_mode == "decode") == args.disaggregation_decode_enable_offload_kvcache, "only supported for decode side"
+    assert args.page_size > 1, "pages of one token would be one object each"
+    assert os.environ["MOONCAKE_TE_META_DATA_SERVER"] == "P2PHANDSHAKE" and os.environ["MOONCAKE_PROTOCOL"] in ("tcp", "rdma")
+    assert os.environ["MOONCAKE_GLOBAL_SEGMENT_SIZE"] == "0", "it would give memory of its own"
+    assert os.environ["MOONCAKE_LOCAL_HOSTNAME"] == args.host
+    connect_store(*os.environ["MOONCAKE_MASTER"].rsplit(":", 1))
 
 
 def sglang(argv):
@@ -538,9 +556,13 @@ def sglang(argv):
     parser.add_argument("--dist-init-addr", default="127.0.0.1:0")
     parser.add_argument("--disaggregation-transfer-backend", default="mooncake", choices=["mooncake", "nixl", "ascend", "mori", "fake"])
     parser.add_argument("--lora-paths", nargs="+", dest="adapters")
-    for flag in ("--enable-lora", "--enable-metrics", "--enable-dp-attention", "--disaggregation-enable-kv-checksum", "--disaggregation-decode-enable-radix-cache"):
+    for flag in ("--enable-lora", "--enable-metrics", "--enable-dp-attention", "--disaggregation-enable-kv-checksum",
+                 "--disaggregation-decode-enable-radix-cache", "--enable-hierarchical-cache", "--disaggregation-decode-enable-offload-kvcache"):
         parser.add_argument(flag, action="store_true")
+    parser.add_argument("--hicache-storage-backend", choices=["mooncake"])
+    parser.add_argument("--hicache-storage-prefetch-policy", default="best_effort", choices=["best_effort", "wait_complete", "timeout"])
     args = parser.parse_args(argv)
+    check_hicache(args)
     args.headless = args.node_rank > 0  # A follower answers /health alone, and nobody asks it.
     host, port = args.dist_init_addr.rsplit(":", 1)
     args.ranks = Ranks((args.tp_size, 1 if args.enable_dp_attention else args.dp_size), args.nnodes, args.node_rank, (host, int(port)), args.host)

@@ -65,7 +65,7 @@ TEST(EngineCommand, OfAnEngineThatTellsItsKvEventsHasTwoPortsMore) {
 }
 
 TEST(EngineCommand, OfAnEngineWhoseEventsTheRouterCannotFollowSaysWhy) {
-  const auto why = [](const ForeignConfig& config) { return kv_events_hindrance(config, 16); };
+  const auto why = [](const ForeignConfig& config) { return kv_events_hindrance(config, "", 16); };
   EXPECT_EQ(why({.make = "vllm"}), "");
   EXPECT_EQ(why({.make = "vllm", .args = {"--block-size=128"}}), "");
   EXPECT_EQ(why({.make = "vllm", .args = {"--block-size", "8"}}),
@@ -77,6 +77,9 @@ TEST(EngineCommand, OfAnEngineWhoseEventsTheRouterCannotFollowSaysWhy) {
       "its data-parallel ranks are on several nodes, and the router knows the first one only");
   EXPECT_EQ(why({.make = "command", .recipe = {.command = {"run"}}}),
             "its recipe does not say how (`kv_events`)");
+  EXPECT_TRUE(why({.make = "sglang"}).starts_with("its blocks have 1 token,"));
+  EXPECT_EQ(kv_events_hindrance({.make = "sglang"}, "mooncake", 16), "")
+      << "the store wants larger pages";
 }
 
 TEST(EngineCommand, OfAnEngineWhoseNearestNicsAreKnownNamesThem) {
@@ -117,11 +120,11 @@ TEST(EngineCommand, OfVllmThatDoesAllOfARequestHandsOverNoKv) {
 }
 
 EngineCommand beside_store(const std::string& role, const StoreUse& store,
-                           ForeignConfig config = {}) {
+                           const ForeignConfig& config = {.make = "vllm"}) {
   EngineValues with = values(role);
   with.store = store;
   with.store_file = "/proc/7/fd/8";
-  return engine_command(shipped_engine_recipe("vllm"), config, with);
+  return engine_command(shipped_engine_recipe(config.make), config, with);
 }
 
 const StoreUse kMooncake{
@@ -171,9 +174,29 @@ TEST(EngineCommand, OfVllmThatDoesAllOfARequestHasTheStoreAlone) {
       << text_of(beside_store("both", kLmcache));
 }
 
+TEST(EngineCommand, OfSglangBesideMooncakeHasItBehindItsHierarchicalCache) {
+  constexpr std::string_view kWhere =
+      " MOONCAKE_MASTER=10.0.0.1:50051 MOONCAKE_TE_META_DATA_SERVER=P2PHANDSHAKE "
+      "MOONCAKE_GLOBAL_SEGMENT_SIZE=0 MOONCAKE_PROTOCOL=rdma MOONCAKE_DEVICE='' "
+      "MOONCAKE_LOCAL_HOSTNAME=127.0.0.1 python3 ";
+  const std::string prefill = text_of(beside_store("prefill", kMooncake, {.make = "sglang"}));
+  EXPECT_NE(prefill.find(kWhere), std::string::npos) << prefill;
+  EXPECT_TRUE(
+      prefill.ends_with(" --page-size 64 --enable-hierarchical-cache "
+                        "--hicache-storage-backend mooncake "
+                        "--hicache-storage-prefetch-policy timeout"))
+      << prefill;
+  const std::string decode = text_of(beside_store("decode", kMooncake, {.make = "sglang"}));
+  EXPECT_NE(decode.find(kWhere), std::string::npos) << decode;
+  EXPECT_TRUE(
+      decode.ends_with(" --page-size 64 --disaggregation-decode-enable-offload-kvcache "
+                       "--hicache-storage-backend mooncake"))
+      << decode;
+}
+
 TEST(EngineCommand, AConnectorOfTheUsersWinsOverTheStore) {
   const EngineCommand command =
-      beside_store("decode", kLmcache, {.args = {"--kv-transfer-config", "{}"}});
+      beside_store("decode", kLmcache, {.make = "vllm", .args = {"--kv-transfer-config", "{}"}});
   EXPECT_TRUE(text_of(command).ends_with("--kv-transfer-config '{}'")) << text_of(command);
   EXPECT_EQ(command.warnings,
             (std::vector<std::string>{"engine.args sets --kv-transfer-config, which pdjob sets, "

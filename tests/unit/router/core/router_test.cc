@@ -816,8 +816,7 @@ TEST_F(RouterTest, AWorkerThatCannotBeReachedIsWaitedForAsLongAsOneThatIsNotTher
   };
   EXPECT_EQ(wait(), Words{"refuse 503"});
   EXPECT_EQ(now - begun, config.queue_timeout);
-  EXPECT_EQ(refusal.error.message,
-            "no usable pair of workers; the last one failed: refused");
+  EXPECT_EQ(refusal.error.message, "no usable pair of workers; the last one failed: refused");
   expect_idle();
 }
 
