@@ -47,19 +47,6 @@ void append_usage(JsonWriter& json, const Usage& usage) {
   json.end_object().end_object();
 }
 
-// A '%' that no two hexadecimal digits follow stands for itself.
-std::string percent_decoded(std::string_view encoded) {
-  std::string text;
-  for (size_t at = 0; at < encoded.size(); ++at) {
-    const auto byte = encoded[at] == '%' && encoded.size() - at > 2
-                          ? parse_hex(encoded.substr(at + 1, 2))
-                          : std::nullopt;
-    text += byte ? static_cast<char>(*byte) : encoded[at];
-    at += byte ? 2 : 0;
-  }
-  return text;
-}
-
 void append_card(JsonWriter& json, const ModelCard& model) {
   json.begin_object();
   json.key("id").string(model.id).key("object").string("model");
@@ -522,6 +509,18 @@ std::string models_body(std::span<const ModelCard> models) {
   }
   json.end_array().end_object();
   return body;
+}
+
+std::string percent_decoded(std::string_view encoded) {
+  std::string text;
+  for (size_t at = 0; at < encoded.size(); ++at) {
+    const auto byte = encoded[at] == '%' && encoded.size() - at > 2
+                          ? parse_hex(encoded.substr(at + 1, 2))
+                          : std::nullopt;
+    text += byte ? static_cast<char>(*byte) : encoded[at];
+    at += byte ? 2 : 0;
+  }
+  return text;
 }
 
 Result<std::string, ApiError> model_body(std::span<const ModelCard> models,

@@ -205,6 +205,8 @@ struct ModelCard {
 };
 std::string models_body(std::span<const ModelCard> models);
 inline constexpr std::string_view kModelPath = "/v1/models/";
+// Of a path. A '%' that no two hexadecimal digits follow stands for itself.
+std::string percent_decoded(std::string_view encoded);
 // `encoded` is what follows kModelPath: clients percent-encode an id.
 Result<std::string, ApiError> model_body(std::span<const ModelCard> models,
                                          std::string_view encoded);

@@ -1,6 +1,7 @@
 #include "router/http_api.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -206,6 +207,12 @@ Result<std::unique_ptr<HttpApi>> HttpApi::open(net::Loop& loop,
   api->adapters_.emplace(loop, api->relay_->core(), [opened = api.get()](RouterEvent event) {
     opened->relay_->submit(std::move(event));
   });
+  api->kserve_.emplace(*api->server_, *api->relay_, *api->clients_,
+                       [opened = api.get()](RequestId id, net::HttpRequest& request,
+                                            RequestBody body, std::unique_ptr<ReplySink> sink) {
+                         opened->relay(id, request, std::move(body), /*generates=*/true,
+                                       std::move(sink));
+                       });
   return api;
 }
 
@@ -239,6 +246,7 @@ std::vector<std::pair<std::string_view, std::string_view>> HttpApi::routes() {
   for (const Route& route : kRoutes) {
     routes.emplace_back(route.method, route.path);
   }
+  std::ranges::copy(KserveApi::routes(), std::back_inserter(routes));
   return routes;
 }
 
@@ -290,6 +298,9 @@ std::optional<net::EarlyReply> HttpApi::on_head(net::HttpRequest& request) {
     }
     return denied;
   }
+  if (KserveApi::takes(request.path)) {
+    return kserve_->on_head(request);
+  }
   const bool has_body = request.method == "POST" || request.method == "PUT";
   for (const Route& known : kRoutes) {
     const bool asks_worker = has_body || known.endpoint == Endpoint::kAnyWorker;
@@ -322,6 +333,9 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   }
   if (batches_ && BatchRelay::takes(request.path)) {
     return route_batch(id, request);
+  }
+  if (KserveApi::takes(request.path)) {
+    return kserve_->on_request(id, request);
   }
   std::vector<std::string_view> methods =
       async_ ? AsyncApi::methods(request.path) : std::vector<std::string_view>{};
@@ -374,20 +388,24 @@ void HttpApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
 }
 
 void HttpApi::route(net::ExchangeId id, net::HttpRequest& request, bool generates) {
-  const BodyForm form = form_of(request.path);
-  auto body = RequestBody::scan(request.method == "GET" ? "{}" : std::move(request.body), form);
+  auto body = RequestBody::scan(request.method == "GET" ? "{}" : std::move(request.body),
+                                form_of(request.path));
   if (!body) {
     return refuse(id, body.error());
   }
   const RequestId request_id = relay_->next_id();
-  std::unique_ptr<ReplySink> sink = clients_->open(id, request_id);
+  relay(request_id, request, *std::move(body), generates, clients_->open(id, request_id));
+}
+
+void HttpApi::relay(RequestId id, net::HttpRequest& request, RequestBody body, bool generates,
+                    std::unique_ptr<ReplySink> sink) {
   if (audit_ && generates) {
-    sink = audit_->watch(request, *body, std::move(sink));
+    sink = audit_->watch(request, body, std::move(sink));
   }
-  if (cache_ && generates && form == BodyForm::kOpenai) {
-    cache_->route(request_id, request, *std::move(body), std::move(sink));
+  if (cache_ && generates && form_of(request.path) == BodyForm::kOpenai) {
+    cache_->route(id, request, std::move(body), std::move(sink));
   } else {
-    relay_->route(request_id, request, *std::move(body), generates, std::move(sink));
+    relay_->route(id, request, std::move(body), generates, std::move(sink));
   }
 }
 

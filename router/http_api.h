@@ -23,6 +23,7 @@
 #include "router/cache/cache_api.h"
 #include "router/control/adapter_orders.h"
 #include "router/control/control_api.h"
+#include "router/kserve/kserve_api.h"
 #include "router/members/members_watch.h"
 #include "router/relay/client_sinks.h"
 #include "router/relay/relay_api.h"
@@ -69,6 +70,9 @@ class HttpApi final : public net::HttpHandler {
   explicit HttpApi(net::Loop& loop) : loop_(loop), began_(loop.unix_seconds()) {}
 
   void route(net::ExchangeId id, net::HttpRequest& request, bool generates);
+  // Sends it to a worker, if the cache has no answer.
+  void relay(RequestId id, net::HttpRequest& request, RequestBody body, bool generates,
+             std::unique_ptr<ReplySink> sink);
   // True for a POST that pdjob does not know, but that a worker serves or served.
   bool passes(const net::HttpRequest& request) const;
   // Sends it to a worker, unread.
@@ -92,7 +96,8 @@ class HttpApi final : public net::HttpHandler {
   std::optional<ClientSinks> clients_;  // Empty until the server is open.
   std::unique_ptr<RelayApi> relay_;
   std::unique_ptr<MembersWatch> members_;
-  std::optional<AdapterOrders> adapters_;  // Empty until the server is open.
+  std::optional<AdapterOrders> adapters_;  // Empty until the server is open; so is the next one.
+  std::optional<KserveApi> kserve_;
   bool open_adapters_ = false;
   std::unique_ptr<AuditApi> audit_;  // If the config has one; so are the next two.
   std::unique_ptr<CacheApi> cache_;

@@ -36,6 +36,7 @@ CLIENTS = {
     "instructor-json": ("instructor", "instructor_client", "JSON"),
     "instructor-json-schema": ("instructor", "instructor_client", "JSON_SCHEMA"),
     "instructor-responses": ("instructor", "instructor_client", "RESPONSES_TOOLS"),
+    "tritonclient": ("triton", "triton_client", "-"),
     "openai-node": ("node", "openai_node", "-"),
     "vercel-responses": ("node", "vercel_ai", "responses"),
     "vercel-chat": ("node", "vercel_ai", "chat"),

@@ -1544,5 +1544,97 @@ TEST_F(ForeignEngineTest, MeetsInARoomOfItsPrefillWorkersBootstrapServer) {
   }
 }
 
+// --- KServe's protocol
+
+struct KserveTest : HttpApiTest {
+  KserveTest() {
+    add("d0", net::Role::kBoth).answer = [](net::HttpServer& server, net::ExchangeId id,
+                                            const FakeWorker::Heard&) {
+      server.reply(id, 200, "application/json",
+                   R"({"choices":[{"index":0,"text":" upon","token_ids":[1,2]}]})");
+    };
+  }
+  net::HttpReply infer(const std::string& model = "m", const std::string& more = "") {
+    return exchange("POST", "/v2/models/" + model + "/infer",
+                    R"({"inputs":[{"name":"text_input","datatype":"BYTES","shape":[1],)"
+                    R"("data":["Once"]}])" +
+                        more + "}");
+  }
+};
+
+TEST_F(KserveTest, ARequestToInferIsACompletion) {
+  serve();
+  const net::HttpReply reply = infer("m", R"(,"parameters":{"max_tokens":3})");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(
+      reply.body,
+      R"({"model_name":"m","model_version":"1","outputs":[{"name":"text_output","datatype":"BYTES","shape":[1],"data":[" upon"]}]})");
+  EXPECT_EQ(workers[0]->heard.back().path, "/v1/completions");
+  EXPECT_EQ(workers[0]->heard.back().body, R"({"model":"m","prompt":"Once","max_tokens":3})");
+  expect_idle();
+}
+
+TEST_F(KserveTest, BinaryTensorsAreSaidInAHeader) {
+  serve();
+  RawClient raw(port(), post("/v2/models/m/infer",
+                             R"({"inputs":[{"name":"text_input","datatype":"BYTES","shape":[1],)"
+                             R"("data":["Once"]}],"parameters":{"binary_data_output":true}})",
+                             "X-Request-Id: 77\r\n"));
+  const std::string text("\5\0\0\0 upon", 9);
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has(text); })) << raw.received;
+  const std::string json = std::to_string(raw.body().size() - text.size());
+  for (const std::string& line :
+       {"inference-header-content-length: " + json, std::string("x-request-id: 77"),
+        std::string("Content-Type: application/octet-stream")}) {
+    EXPECT_NE(raw.head().find(line + "\r\n"), std::string::npos) << line << raw.head();
+  }
+}
+
+TEST_F(KserveTest, MetadataAndHealthAreItsOwn) {
+  serve();
+  EXPECT_EQ(exchange("GET", "/v2/health/live", "").status, 200);
+  EXPECT_EQ(exchange("GET", "/v2/health/ready", "").status, 200);
+  EXPECT_NE(exchange("GET", "/v2", "").body.find(R"("extensions":["binary_tensor_data"])"),
+            std::string::npos);
+  EXPECT_NE(exchange("GET", "/v2/models/m/versions/1", "").body.find(R"("name":"text_input")"),
+            std::string::npos);
+  EXPECT_EQ(exchange("GET", "/v2/models/m/ready", "").status, 200);
+  workers.clear();
+  submit_members();
+  EXPECT_EQ(exchange("GET", "/v2/health/live", "").status, 200);
+  EXPECT_EQ(exchange("GET", "/v2/health/ready", "").status, 503);
+}
+
+TEST_F(KserveTest, ErrorsAreInItsWords) {
+  serve();
+  const auto said = [](const net::HttpReply& reply, int status, const std::string& error) {
+    EXPECT_EQ(reply.status, status) << reply.body;
+    EXPECT_TRUE(reply.body.starts_with(R"({"error":")" + error)) << reply.body;
+  };
+  said(infer("other"), 404, "The model `other` does not exist");
+  said(exchange("GET", "/v2/models/m/versions/2", ""), 404, "The model `m` has no version 2");
+  said(infer("m", R"(,"parameters":{"stream":true})"), 400, "parameters.stream: cannot be set");
+  said(exchange("POST", "/v2/models/m/infer", "{}", "Inference-Header-Content-Length: 5\r\n"), 400,
+       "Inference-Header-Content-Length is larger");
+  said(exchange("GET", "/v2/models/m/infer", ""), 405, "Method not allowed");
+  said(exchange("GET", "/v2/models/m/config", ""), 404, "Invalid URL");
+  workers[0]->answer = [](net::HttpServer& server, net::ExchangeId id, const FakeWorker::Heard&) {
+    server.reply(id, 400, "application/json", R"({"error":{"message":"too long"}})");
+  };
+  said(infer(), 400, "too long");
+  expect_idle();
+}
+
+TEST_F(KserveTest, AsksForTheKeyOfATenant) {
+  config.tenants = {{.name = "a", .key_sha256 = sha256_of("secret")}};
+  serve();
+  const net::HttpReply denied = infer();
+  EXPECT_EQ(denied.status, 401);
+  EXPECT_TRUE(denied.body.starts_with(R"({"error":")")) << denied.body;
+  EXPECT_EQ(exchange("GET", "/v2/models/m", "").status, 401);
+  EXPECT_EQ(exchange("GET", "/v2/models/m", "", "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_EQ(exchange("GET", "/v2/health/live", "").status, 200);
+}
+
 }  // namespace
 }  // namespace pdjob::router
