@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <optional>
 
 #include <simdjson.h>
@@ -24,19 +23,19 @@ constexpr int64_t kSizeMax = int64_t{1} << 40;
 struct DataType {
   std::string_view name;
   TensorKind kind;
-  size_t bytes;  // Of an element; 0: it says so itself.
-  std::string (*text)(const char* bytes);
+  size_t bytes;                                 // Of an element; 0: it says so itself.
+  std::string (*text)(std::string_view bytes);  // Of one element.
 };
 
+std::string truth_text(std::string_view bytes) { return bytes.front() != 0 ? "true" : "false"; }
+
 template <class Number>
-std::string text_of(const char* bytes) {
+std::string text_of(std::string_view bytes) {
   Number number{};
-  std::memcpy(&number, bytes, sizeof number);
+  bytes.copy(reinterpret_cast<char*>(&number), sizeof number);
   std::string text;
   JsonWriter json(text);
-  if constexpr (std::is_same_v<Number, bool>) {
-    json.boolean(*bytes != 0);
-  } else if constexpr (std::is_floating_point_v<Number>) {
+  if constexpr (std::is_floating_point_v<Number>) {
     json.number(number);
   } else {
     json.integer(number);
@@ -46,7 +45,7 @@ std::string text_of(const char* bytes) {
 
 constexpr std::array<DataType, 12> kTypes = {{
     {"BYTES", TensorKind::kText, 0, nullptr},
-    {"BOOL", TensorKind::kBoolean, 1, text_of<bool>},
+    {"BOOL", TensorKind::kBoolean, 1, truth_text},
     {"INT8", TensorKind::kInteger, 1, text_of<int8_t>},
     {"INT16", TensorKind::kInteger, 2, text_of<int16_t>},
     {"INT32", TensorKind::kInteger, 4, text_of<int32_t>},
@@ -126,7 +125,7 @@ bool read_bytes(const DataType& type, uint64_t elements, std::string_view bytes,
       return false;
     }
     for (; !bytes.empty(); bytes.remove_prefix(type.bytes)) {
-      tensor.values.push_back(type.text(bytes.data()));
+      tensor.values.push_back(type.text(bytes.substr(0, type.bytes)));
     }
     return true;
   }
@@ -135,7 +134,7 @@ bool read_bytes(const DataType& type, uint64_t elements, std::string_view bytes,
     if (bytes.size() < sizeof length) {
       return false;
     }
-    std::memcpy(&length, bytes.data(), sizeof length);
+    bytes.copy(reinterpret_cast<char*>(&length), sizeof length);
     bytes.remove_prefix(sizeof length);
     if (bytes.size() < length) {
       return false;

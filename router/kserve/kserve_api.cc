@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "common/limits.h"
+#include "common/parse_number.h"
 #include "net/http/reply_head.h"
 #include "openai/kserve/infer_reply.h"
 #include "openai/kserve/infer_request.h"
@@ -27,10 +27,7 @@ openai::ApiError not_found(const std::string& what) {
 // How much of the body is JSON. Empty: the header is no number.
 std::optional<size_t> json_bytes_of(const net::HttpRequest& request) {
   const std::string_view said = request.header(openai::kInferJsonBytes);
-  size_t bytes = request.body.size();
-  const char* const end = said.data() + said.size();
-  const bool read = said.empty() || (std::from_chars(said.data(), end, bytes).ptr == end);
-  return read ? std::optional(bytes) : std::nullopt;
+  return said.empty() ? request.body.size() : parse_number<size_t>(said);
 }
 
 // The completion that it becomes. Its body is elsewhere.

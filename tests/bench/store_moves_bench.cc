@@ -26,6 +26,7 @@
 
 #include "common/check.h"
 #include "common/os/real_clock.h"
+#include "common/parse_number.h"
 #include "kvtransfer/kv_endpoint.h"
 #include "net/loop/event_loop.h"
 #include "store/kv_store.h"
@@ -230,10 +231,10 @@ void measure(int rounds, const std::vector<uint64_t>& sizes) {
 }  // namespace pdjob::bench
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
+  const int rounds = argc > 1 ? pdjob::parse_number<int>(argv[1]).value_or(0) : 15;
   std::vector<uint64_t> sizes;
   for (int i = 2; i < argc; ++i) {
-    sizes.push_back(static_cast<uint64_t>(std::atoi(argv[i])));
+    sizes.push_back(pdjob::parse_number<uint64_t>(argv[i]).value_or(64));
   }
   pdjob::bench::measure(rounds, sizes.empty() ? std::vector<uint64_t>{16, 64, 256} : sizes);
   return 0;
