@@ -1,11 +1,14 @@
 """Triton's own client for KServe's protocol, over HTTP."""
 
+import sys
+
 import numpy
 import tritonclient.http as triton
-from shapes import MODEL, URL
 from tritonclient.utils import InferenceServerException
 
-client = triton.InferenceServerClient(URL.removeprefix("http://").removesuffix("/v1"), network_timeout=120, connection_timeout=120)
+MODEL = "smollm2"
+ADDRESS = sys.argv[2].removeprefix("http://")
+client = triton.InferenceServerClient(ADDRESS, network_timeout=120, connection_timeout=120)
 
 
 def text_of(words, binary=True, name="text_input"):
@@ -69,7 +72,7 @@ def parameters_may_be_tensors():
 
 
 def requests_may_be_under_way_at_once():
-    many = triton.InferenceServerClient(URL.removeprefix("http://").removesuffix("/v1"), concurrency=4)
+    many = triton.InferenceServerClient(ADDRESS, concurrency=4)
     waiting = [many.async_infer(MODEL, [text_of([f"Number {i}"])], **ASK) for i in range(8)]
     assert all(len(one.get_result().as_numpy("text_output")) == 1 for one in waiting)
     many.close()
