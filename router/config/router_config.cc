@@ -252,7 +252,9 @@ void read(ConfigReader& in, RouterConfig& config) {
     require_prefill_workers(in, config, "");
   }
   in.field("attempts", config.attempts,
-           {"Pairs of workers tried before the first byte of the reply."}, {.min = 1, .max = 16});
+           {"Pairs of workers tried before the first byte of the reply, not counting those that "
+            "cannot be reached."},
+           {.min = 1, .max = 16});
   in.field(
       "retry_budget", config.retry_budget,
       {"Requests that are tried again because a worker answered badly, as a share of all; beyond, "
