@@ -11,9 +11,10 @@ namespace pdjob::router {
 KserveSink::KserveSink(openai::InferRequest request, std::unique_ptr<ReplySink> client)
     : request_(std::move(request)), client_(std::move(client)), copy_(limits::kHttpBodyBytesMax) {}
 
+// A refusal, or what the response cache has.
 void KserveSink::reply(int status, std::string_view /*content_type*/, std::string_view body,
                        const Headers& headers) {
-  client_->reply(status, "application/json", openai::infer_error(body), headers);
+  answer(status, body, headers);
 }
 
 void KserveSink::begin(const net::HttpReplyHead& head, WorkerId writer, const ReplyMarks& marks) {
@@ -38,19 +39,22 @@ void KserveSink::end() {
   if (!kept) {
     return abort();
   }
-  if (kept->status != 200) {
-    return client_->reply(kept->status, "application/json", openai::infer_error(kept->body),
-                          marks_);
+  answer(kept->status, kept->body, marks_);
+}
+
+void KserveSink::answer(int status, std::string_view body, Headers headers) {
+  if (status != 200) {
+    return client_->reply(status, "application/json", openai::infer_error(body), headers);
   }
-  const auto made = openai::infer_reply(request_, kept->body);
+  const auto made = openai::infer_reply(request_, body);
   if (!made) {
     return refuse(made.error());
   }
   if (made->has_binary()) {
-    marks_.emplace_back(openai::kInferJsonBytes, std::to_string(made->json_bytes));
+    headers.emplace_back(openai::kInferJsonBytes, std::to_string(made->json_bytes));
   }
   client_->reply(200, made->has_binary() ? "application/octet-stream" : "application/json",
-                 made->body, marks_);
+                 made->body, headers);
 }
 
 void KserveSink::abort() {

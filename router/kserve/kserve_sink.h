@@ -28,6 +28,7 @@ class KserveSink final : public ReplySink {
   void body_freed() override { client_->body_freed(); }
 
  private:
+  void answer(int status, std::string_view body, Headers headers);
   void refuse(const openai::ApiError& error);
 
   const openai::InferRequest request_;

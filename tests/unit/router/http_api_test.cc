@@ -1550,8 +1550,9 @@ struct KserveTest : HttpApiTest {
   KserveTest() {
     add("d0", net::Role::kBoth).answer = [](net::HttpServer& server, net::ExchangeId id,
                                             const FakeWorker::Heard&) {
-      server.reply(id, 200, "application/json",
-                   R"({"choices":[{"index":0,"text":" upon","token_ids":[1,2]}]})");
+      server.reply(
+          id, 200, "application/json",
+          R"({"choices":[{"index":0,"text":" upon","token_ids":[1,2],"finish_reason":"stop"}]})");
     };
   }
   net::HttpReply infer(const std::string& model = "m", const std::string& more = "") {
@@ -1623,6 +1624,15 @@ TEST_F(KserveTest, ErrorsAreInItsWords) {
   };
   said(infer(), 400, "too long");
   expect_idle();
+}
+
+TEST_F(KserveTest, TheResponseCacheAnswersIt) {
+  config.cache.bytes_max = 1 << 20;
+  serve();
+  const std::string cold = infer("m", R"(,"parameters":{"temperature":0})").body;
+  EXPECT_EQ(infer("m", R"(,"parameters":{"temperature":0})").body, cold);
+  EXPECT_EQ(workers[0]->heard.size(), 1U);
+  EXPECT_NE(cold.find(R"("data":[" upon"])"), std::string::npos) << cold;
 }
 
 TEST_F(KserveTest, AsksForTheKeyOfATenant) {
