@@ -46,9 +46,10 @@ TEST_P(KvBlocks, APeerHearsOfBlocksAndWhoSaysIt) {
 TEST_P(KvBlocks, APeerCannotSpeakForAnother) {
   BlockNews lie = news(BlockNews::Kind::kHeld);
   lie.holder.engine_id = "another";
-  worker_->tell(store_->address(), lie);
   TestRegion to = target();
+  // First: one that comes after the end of the link would wait on another one.
   worker_->fetch(transfer_id(1), store_->address(), to.region(), 64, in(kDeadline));
+  worker_->tell(store_->address(), lie);
   worker_.expect<FetchFailed>();  // Its link was closed.
   EXPECT_FALSE(store_.next(std::chrono::milliseconds(50)));
 }
