@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kTensorsMax = 64;
 
-// What this protocol says itself.
+// Fields that this protocol sets itself.
 constexpr std::array<std::string_view, 8> kOwn = {"model",
                                                   "prompt",
                                                   "suffix",

@@ -1,5 +1,5 @@
-// Requests of KServe's Open Inference Protocol (v2) to infer, as requests for completions. What a
-// request may say is in docs/how-to/kserve.md. Pure.
+// Requests of KServe's Open Inference Protocol (v2) to infer, as requests for completions.
+// docs/how-to/kserve.md lists their tensors and parameters. Pure.
 // https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
 #pragma once
 

@@ -63,7 +63,7 @@ const DataType* find_type(std::string_view name) {
   return found == kTypes.end() ? nullptr : found;
 }
 
-// Of the shape; empty: it is too large, and refused.
+// How many the shape has. Empty: too many; the request is refused.
 std::optional<uint64_t> elements_of(const Fields& fields, std::vector<uint64_t>& shape) {
   const auto list = fields.list("shape", kDimensionsMax);
   if (!list) {

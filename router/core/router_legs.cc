@@ -318,7 +318,7 @@ void Router::on(const LegFailed& event, Turn& turn) {
     if (leave_to_rival(*request, *attempt, turn)) {
       return;
     }
-    // A dead worker looks free. Where nothing was sent, it is no attempt, and the wait goes on.
+    // A dead worker looks free. Only what was sent is an attempt. The wait goes on.
     if (!event.reached && !request->facts.pinned()) {
       request->tries -= 1;
       request->state = State::kQueued;

@@ -13,7 +13,7 @@ constexpr uint32_t kWindows = 60;    // SmolLM2-135M: K and V of 30 layers,
 constexpr uint32_t kRowBytes = 204;  // 3 KV heads of 64 values in q8_0.
 constexpr uint64_t kBytesPerToken = uint64_t{kWindows} * kRowBytes;
 
-// Of a model: windows, and bytes of a row in each.
+// A model's windows, and the bytes of a row in each.
 struct RowShape {
   uint32_t windows = kWindows;
   uint32_t row_bytes = kRowBytes;

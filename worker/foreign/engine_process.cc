@@ -159,9 +159,7 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
       values.store_file = store_file_->path();
     }
     command_ = engine::engine_command(recipe_, config, values);
-    if (store_file_) {
-      PDJOB_TRY_STATUS(store_file_->write(command_.store_file));
-    }
+    PDJOB_TRY_STATUS(store_file_ ? store_file_->write(command_.store_file) : ok());
     PDJOB_TRY(std::string program,
               find_engine_program(config, is_store() ? "kv_store.programs" : "engine.program"));
     log::info((is_store() ? "the store: " : "the engine: ") +
