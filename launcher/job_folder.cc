@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/files/own_files.h"
 #include "common/json/json_fields.h"
 #include "common/json/json_writer.h"
 #include "common/os/read_text.h"
@@ -40,19 +41,6 @@ Status check_ours(int folder, const std::string& path) {
                      " belongs to another user, or others may write to it: choose another "
                      "launcher.state_dir, or run `chmod go-w " +
                      path + "`"};
-  }
-  return ok();
-}
-
-// Writes the whole file or nothing; only its owner can read it.
-Status write_private(const std::string& path, const std::string& text) {
-  const std::string draft = path + ".new";
-  unlink(draft.c_str());
-  const net::Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file.valid() ||
-      write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      rename(draft.c_str(), path.c_str()) != 0) {
-    return system_error("cannot write " + path);
   }
   return ok();
 }
@@ -236,7 +224,7 @@ Status JobFolder::make_anew() {
     PDJOB_TRY_STATUS(take_anew());
   }
   for (const auto& [name, text] : published_) {
-    PDJOB_TRY_STATUS(write_private(path_ + "/" + name, text));
+    PDJOB_TRY_STATUS(write_own_text(path_ + "/" + name, text));
   }
   return ok();
 }
@@ -260,7 +248,7 @@ Status JobFolder::write(const char* name, const std::string& text) {
   if (!is_there()) {
     return Error{ErrorCode::kUnavailable, path_ + " was removed, or is another folder now"};
   }
-  return write_private(path_ + "/" + name, text);
+  return write_own_text(path_ + "/" + name, text);
 }
 
 void JobFolder::forget_run(uint64_t launcher) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "common/result.h"
 
@@ -15,5 +16,8 @@ Status make_own_folder(const std::string& path);
 // or one that SQLite keeps beside it, is a link, another user's or not a regular file; or others
 // may exchange files in its folder.
 Status make_own_file(const std::string& path);
+
+// Writes the whole file for the owner only, or nothing. It survives a power cut.
+Status write_own_text(const std::string& path, std::string_view text);
 
 }  // namespace pdjob

@@ -34,7 +34,6 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr const char* kGranted = "granted by Ray";
 constexpr size_t kSessionWarningsMax = 64;  // Different ones of a session; more are not said.
 constexpr Duration kLastWords = std::chrono::milliseconds(500);  // To leave after the end.
 constexpr Duration kLockLookedAt = std::chrono::seconds(1);      // How often.
@@ -50,13 +49,13 @@ Node node_of(const AgentOptions& options) {
                                        .cores_by = "--cores",
                                        .memory_bytes = options.memory_bytes,
                                        .memory_by = "--memory"});
-  if (options.granted && options.cores > 0) {
+  if (!options.granted.empty() && options.cores > 0) {
     node.cores = options.cores;
-    node.cores_bound = kGranted;
+    node.cores_bound = options.granted;
   }
-  if (options.granted && options.memory_bytes > 0) {
+  if (!options.granted.empty() && options.memory_bytes > 0) {
     node.memory_bytes = options.memory_bytes;
-    node.memory_bound = kGranted;
+    node.memory_bound = options.granted;
   }
   return node;
 }

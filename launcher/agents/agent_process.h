@@ -21,8 +21,9 @@ struct AgentOptions {
   std::vector<std::pair<std::string, std::string>> labels;
   uint32_t cores = 0;         // That the node offers at most; 0: all that the agent may use.
   uint64_t memory_bytes = 0;  // The same.
-  bool granted = false;       // By a scheduler, which knows better what the node may use.
-  int lifeline = -1;          // The agent ends when nobody holds its other end any more; -1: none.
+  // "granted by Ray": a scheduler says what the node may use, and knows better; empty: none does.
+  std::string granted;
+  int lifeline = -1;  // The agent ends when nobody holds its other end any more; -1: none.
   // The agent is a launcher's own, on its machine: it ends with its session, and holds this locked
   // file, to which it writes its pid; -1: it is not.
   int lock = -1;

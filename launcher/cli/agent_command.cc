@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include <unistd.h>
@@ -12,6 +13,9 @@
 #include "launcher/agents/agent_message.h"
 #include "launcher/agents/agent_process.h"
 #include "launcher/agents/build_version.h"
+#include "launcher/plan/gpu_shares.h"
+#include "launcher/pool/pool_specs.h"
+#include "net/control/process_spec.h"
 #include "net/http/http_client.h"
 
 namespace pdjob::launcher {
@@ -54,7 +58,7 @@ Result<AgentOptions> options_of(const AgentFlags& flags, const Places& places) {
   options.host = flags.host;
   options.cores = flags.cores;
   options.memory_bytes = flags.memory_bytes;
-  options.granted = flags.granted;
+  options.granted = flags.granted ? "granted by Ray" : "";
   options.build = build_version();
   options.log_dir = flags.log_dir.empty()
                         ? default_state_dir(places) + "/agents/" + options.name + "/logs"
@@ -72,6 +76,33 @@ Result<AgentOptions> options_of(const AgentFlags& flags, const Places& places) {
   return options;
 }
 
+// What runs here sees no other GPU than those of the share.
+Status show_gpus(const std::string& gpus) {
+  return setenv(kVisibleGpus, gpus.c_str(), 1) == 0
+             ? ok()
+             : Status(system_error(std::string("cannot set ") + kVisibleGpus));
+}
+
+Result<AgentOptions> share_options(int spec_fd, const Places& places) {
+  PDJOB_TRY(const net::ProcessSpec spec, net::read_spec(spec_fd));
+  close(spec.listen_fd);
+  PDJOB_TRY(const ShareSpec share, decode_share_spec(spec.work));
+  PDJOB_TRY(const net::HttpAddress join, net::parse_http_address(share.join));
+  PDJOB_TRY_STATUS(show_gpus(spec.gpus));
+  return AgentOptions{
+      .join_host = join.host,
+      .join_port = join.port,
+      .key = share.key,
+      .name = share.name,
+      .host = spec.host,
+      .log_dir = default_state_dir(places) + "/agents/" + share.job + "-" + share.name + "/logs",
+      .build = build_version(),
+      .labels = {share.labels.begin(), share.labels.end()},
+      .cores = share.cores,
+      .memory_bytes = share.memory_bytes,
+      .granted = "its share of the pool"};
+}
+
 int refuse_agent(const Error& error) {
   std::fprintf(stderr, "pdjob agent: %s\n", error.message.c_str());
   return kExitUsage;
@@ -85,6 +116,11 @@ int run_agent_by_flags(const AgentFlags& flags, const Places& places) {
     return made ? kExitOk : refuse_agent(made.error());
   }
   const auto options = options_of(flags, places);
+  return options ? run_agent(*options) : refuse_agent(options.error());
+}
+
+int run_pool_agent_by_spec(int spec_fd, const Places& places) {
+  const auto options = share_options(spec_fd, places);
   return options ? run_agent(*options) : refuse_agent(options.error());
 }
 

@@ -21,10 +21,12 @@ struct AgentFlags {
   std::vector<std::string> labels;  // "key=value"
   uint32_t cores = 0;               // At most; 0: all that it may use.
   uint64_t memory_bytes = 0;        // The same.
-  bool granted = false;             // AgentOptions::granted.
+  bool granted = false;             // By Ray (AgentOptions::granted).
 };
 
 // Returns the exit code (common/exit_code.h).
 int run_agent_by_flags(const AgentFlags& flags, const Places& places);
+// The agent of a job's share of a pool's node (launcher/pool): the pool's agent starts it.
+int run_pool_agent_by_spec(int spec_fd, const Places& places);
 
 }  // namespace pdjob::launcher

@@ -103,7 +103,12 @@ void BatchArguments::add_job(CLI::App& app) {
   CLI::App* command = app.add_subcommand("batch-job", "")->group("");
   command->add_option("config", job_file_)->required();
   command->add_option("--set", job_settings_)->allow_extra_args(false);
-  command->callback([this] { exit_code_ = run_batch_job(job_file_, job_settings_, places_); });
+  command->add_option("--original", job_original_);
+  command->callback([this] {
+    Places places = places_;
+    places.original = job_original_;
+    exit_code_ = run_batch_job(job_file_, job_settings_, places);
+  });
 }
 
 }  // namespace pdjob::launcher

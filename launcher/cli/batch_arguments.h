@@ -30,6 +30,7 @@ class BatchArguments {
   void add_job(CLI::App& app);
 
   const Places& places_;
+  std::string job_original_;
   int& exit_code_;
   BatchFlags flags_;
   std::string folder_;

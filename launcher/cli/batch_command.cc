@@ -95,7 +95,7 @@ Result<int> run(const BatchFlags& flags, const Places& places) {
     options.job = job->text_of_job;
     options.first_window = sequences_of(*job);
     return batch::run_batch(options, [&](net::EventLoop& loop) {
-      return std::make_unique<JobPool>(loop, flags.config, flags.settings, key,
+      return std::make_unique<JobPool>(loop, flags.config, places.original, flags.settings, key,
                                        options.row_timeout);
     });
   }

@@ -38,6 +38,11 @@ Many machines:
   pdjob agent --new-key lab.key                           once; copy it to each machine
   pdjob agent --join 10.0.0.1:7700 --key-file lab.key     on each machine
 
+Many jobs on these machines:
+  pdjob keeper --listen 10.0.0.1:7700 --key-file lab.key  in place of a job
+  pdjob submit job.yaml                                   it waits until there is room
+  pdjob jobs                                              what runs, what waits, and why
+
 Exit codes: 0 stopped cleanly, 1 the job failed, 2 bad configuration or usage,
             3 the job could not be placed, 4 some rows of a batch failed,
             130 stopped by Ctrl-C.
@@ -166,6 +171,37 @@ Examples:
   pdjob nodes quickstart
   pdjob nodes job.yaml --json
   pdjob nodes --yaml > nodes.yaml    for `pdjob plan --assume`
+)"},
+    {"keeper", R"(
+Jobs outlive the keeper: start it again, and it goes on with them.
+
+Examples:
+  pdjob keeper --listen 10.0.0.1:7700 --key-file lab.key
+  pdjob keeper --listen 10.0.0.1:7700 --key-file lab.key --pool lab --ports 9000-9099
+)"},
+    {"submit", R"(
+Its `clusters` are replaced by the pool. It gets all the shares of machines that it
+needs together, or waits.
+
+Examples:
+  pdjob submit online.yaml
+  pdjob submit night.yaml --queue research --priority 5 --wait
+)"},
+    {"jobs", R"(
+Examples:
+  pdjob jobs
+  pdjob jobs --json | jq '.jobs[] | select(.state == "queued") | .why'
+  pdjob jobs night                   what its launcher has written
+)"},
+    {"cancel", R"(
+Examples:
+  pdjob cancel night
+  pdjob cancel online --wait
+)"},
+    {"quota", R"(
+Examples:
+  pdjob quota research --cores 16 --gpus 2
+  pdjob quota research               as much as there is
 )"},
     {"logs", R"(
 Examples:

@@ -17,10 +17,11 @@ constexpr std::string_view kReady = "ready url=";
 
 }  // namespace
 
-JobPool::JobPool(net::EventLoop& loop, std::string config_path, std::vector<std::string> settings,
-                 std::string key, Duration row_timeout)
+JobPool::JobPool(net::EventLoop& loop, std::string config_path, std::string original,
+                 std::vector<std::string> settings, std::string key, Duration row_timeout)
     : loop_(loop),
       config_path_(std::move(config_path)),
+      original_(std::move(original)),
       settings_(std::move(settings)),
       key_(std::move(key)),
       row_timeout_(row_timeout) {}
@@ -52,6 +53,9 @@ Status JobPool::spawn() {
   std::vector<std::string> arguments = {"pdjob", "batch-job", config_path_};
   for (const std::string& setting : settings_) {
     arguments.insert(arguments.end(), {"--set", setting});
+  }
+  if (!original_.empty()) {
+    arguments.insert(arguments.end(), {"--original", original_});
   }
   PDJOB_TRY(child_, net::ChildProcess::start(loop_,
                                              {.program = "/proc/self/exe",

@@ -17,9 +17,9 @@ namespace pdjob::launcher {
 
 class JobPool final : public batch::Pool, net::FdHandler {
  public:
-  // `key`: of a tenant of the job; empty: it has no tenants.
-  JobPool(net::EventLoop& loop, std::string config_path, std::vector<std::string> settings,
-          std::string key, Duration row_timeout);
+  // `original`: of Places. `key`: of a tenant of the job; empty: it has no tenants.
+  JobPool(net::EventLoop& loop, std::string config_path, std::string original,
+          std::vector<std::string> settings, std::string key, Duration row_timeout);
   ~JobPool() override;
 
   void start(std::function<void(Result<batch::RowServer>)> ready,
@@ -34,6 +34,7 @@ class JobPool final : public batch::Pool, net::FdHandler {
 
   net::EventLoop& loop_;
   const std::string config_path_;
+  const std::string original_;
   const std::vector<std::string> settings_;
   const std::string key_;
   const Duration row_timeout_;

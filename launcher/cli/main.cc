@@ -35,6 +35,7 @@
 #include "launcher/look/status_command.h"
 #include "launcher/look/top_command.h"
 #include "launcher/plan/job_config.h"
+#include "launcher/pool/pool_arguments.h"
 #include "launcher/tune/tune_arguments.h"
 
 namespace pdjob::launcher {
@@ -101,6 +102,7 @@ struct CommandLine {
   std::optional<BatchArguments> batches;
   std::optional<SimulateArguments> simulations;
   std::optional<TuneArguments> tunes;
+  std::optional<PoolArguments> pools;
   std::optional<ReferenceArguments> references;
   std::optional<CompletionArguments> completions;
 
@@ -128,6 +130,7 @@ struct CommandLine {
     batches.emplace(app, places, exit_code);
     simulations.emplace(app, places, exit_code);
     tunes.emplace(app, places, exit_code);
+    pools.emplace(app, places, exit_code);
     references.emplace(app, PDJOB_VERSION, exit_code);
     completions.emplace(app, exit_code);
     add_help_texts(app, "");

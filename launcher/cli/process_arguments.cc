@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "launcher/pool/pool_specs.h"
 #include "worker/foreign/engine_guard.h"
 #include "worker/grammar/grammar_helper.h"
 
@@ -14,6 +15,7 @@ ProcessArguments::ProcessArguments(CLI::App& app, const Places& places, int& exi
   add_agent(app);
   add_batch_server(app);
   add_store(app);
+  add_pool(app);
   add_grammar_helper(app);
   add_engine_guard(app);
 }
@@ -161,6 +163,15 @@ void ProcessArguments::add_store(CLI::App& app) {
   CLI::App* command = app.add_subcommand("store", "")->group("");
   command->add_option("--spec-fd", spec_fd_)->required();
   command->callback([this] { exit_code_ = run_store_by_spec(spec_fd_); });
+}
+
+void ProcessArguments::add_pool(CLI::App& app) {
+  CLI::App* agent = app.add_subcommand(kShareCommand, "")->group("");
+  agent->add_option("--spec-fd", spec_fd_)->required();
+  agent->callback([this] { exit_code_ = run_pool_agent_by_spec(spec_fd_, places_); });
+  CLI::App* launcher = app.add_subcommand(kLaunchCommand, "")->group("");
+  launcher->add_option("--spec-fd", spec_fd_)->required();
+  launcher->callback([this] { exit_code_ = run_pool_launcher_by_spec(spec_fd_, places_); });
 }
 
 void ProcessArguments::add_grammar_helper(CLI::App& app) {

@@ -29,6 +29,8 @@ class ProcessArguments {
   // Launchers start this one.
   void add_batch_server(CLI::App& app);
   void add_store(CLI::App& app);
+  // The agents of a pool start these two.
+  void add_pool(CLI::App& app);
   // Workers start these two.
   void add_grammar_helper(CLI::App& app);
   void add_engine_guard(CLI::App& app);

@@ -12,12 +12,17 @@
 #include "batch/api/batch_member.h"
 #include "common/crypto/job_keys.h"
 #include "common/exit_code.h"
+#include "common/files/own_files.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/random.h"
 #include "decode/decode_worker.h"
 #include "kvtransfer/link/link_keys.h"
+#include "launcher/cli/batch_command.h"
+#include "launcher/launcher_process.h"
 #include "launcher/plan/router_file.h"
+#include "launcher/pool/job_shares.h"
+#include "launcher/pool/pool_specs.h"
 #include "launcher/specs/job_specs.h"
 #include "net/control/process_spec.h"
 #include "net/http/http_client.h"
@@ -35,21 +40,6 @@ namespace {
 int refuse(const Error& error) {
   std::fprintf(stderr, "%s%s", error.message.c_str(), error.message.ends_with('\n') ? "" : "\n");
   return kExitUsage;
-}
-
-Result<net::ProcessSpec> read_spec(int fd) {
-  std::string text;
-  std::array<char, 16384> piece{};
-  ssize_t got = 0;
-  while (text.size() <= net::kSpecBytesMax && (got = ::read(fd, piece.data(), piece.size())) > 0) {
-    text.append(piece.data(), static_cast<size_t>(got));
-  }
-  close(fd);  // It holds secrets.
-  if (got != 0) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "pdjob: --spec-fd is the launcher's; it cannot be read here"};
-  }
-  return net::decode_spec(text);
 }
 
 // For ps and ss, which would show "exe". The kernel keeps 15 characters.
@@ -123,7 +113,7 @@ Status append_workers(net::Role role, const std::vector<std::string>& urls,
 }
 
 Result<int> worker_by_spec(int spec_fd, const Places& places) {
-  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  PDJOB_TRY(net::ProcessSpec spec, net::read_spec(spec_fd));
   name_process(spec.name);
   PDJOB_TRY(WorkerSpec work, read_worker_spec(spec.name, spec.work));
   if (!spec.gpus.empty()) {
@@ -137,7 +127,7 @@ Result<int> worker_by_spec(int spec_fd, const Places& places) {
 }
 
 Result<int> router_by_spec(int spec_fd) {
-  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  PDJOB_TRY(net::ProcessSpec spec, net::read_spec(spec_fd));
   name_process(spec.name);
   PDJOB_TRY(RouterSpec work, read_router_spec(spec.name, spec.work));
   log::start(spec.name, log::Level::kInfo);
@@ -162,7 +152,7 @@ Result<int> router_by_spec(int spec_fd) {
 }
 
 Result<int> batch_by_spec(int spec_fd) {
-  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  PDJOB_TRY(net::ProcessSpec spec, net::read_spec(spec_fd));
   name_process(spec.name);
   PDJOB_TRY(BatchSpec work, read_batch_spec(spec.name, spec.work));
   log::start(spec.name, log::Level::kInfo);
@@ -189,7 +179,7 @@ int run_store_program(net::ProcessSpec spec, const StoreSpec& work) {
 }
 
 Result<int> store_by_spec(int spec_fd) {
-  PDJOB_TRY(net::ProcessSpec spec, read_spec(spec_fd));
+  PDJOB_TRY(net::ProcessSpec spec, net::read_spec(spec_fd));
   name_process(spec.name);
   PDJOB_TRY(StoreSpec work, read_store_spec(spec.name, spec.work));
   if (work.kvtransfer.listen_host.empty()) {
@@ -203,6 +193,28 @@ Result<int> store_by_spec(int spec_fd) {
                                   .config = work.kv_store,
                                   .kv = work.kvtransfer,
                                   .drain_timeout = work.drain_timeout});
+}
+
+// Its job file is a copy: the original may be on another machine, or may have changed.
+Result<int> pool_launcher_by_spec(int spec_fd, const Places& places) {
+  PDJOB_TRY(const net::ProcessSpec spec, net::read_spec(spec_fd));
+  close(spec.listen_fd);
+  PDJOB_TRY(const LaunchSpec launch, decode_launch_spec(spec.work));
+  const std::string folder = default_state_dir(places) + "/pool-jobs/" + launch.job;
+  PDJOB_TRY_STATUS(make_own_folder(folder));
+  PDJOB_TRY_STATUS(write_own_text(folder + "/key", launch.key + "\n"));
+  PDJOB_TRY_STATUS(write_own_text(folder + "/job.yaml", launch.text));
+  Places of_job = places;
+  of_job.original = launch.source;
+  const std::vector<std::string> settings =
+      pool_settings(launch.listen, folder + "/key", launch.nodes);
+  PDJOB_TRY(const JobConfig config, read_job_config(folder + "/job.yaml", of_job,
+                                                    JobUse::kAsWritten, settings_of(settings)));
+  if (config.mode == Mode::kBatch) {
+    return run_batch_command({.config = folder + "/job.yaml", .settings = settings}, of_job);
+  }
+  std::fputs(config.warnings.c_str(), stderr);
+  return run_job(config, of_job);
 }
 
 // Workers with the same key file belong to one job: the key opens the worker's port, and makes its
@@ -299,6 +311,9 @@ int run_worker_by_spec(int spec_fd, const Places& places) {
 int run_router_by_spec(int spec_fd) { return code_of(router_by_spec(spec_fd)); }
 int run_batch_by_spec(int spec_fd) { return code_of(batch_by_spec(spec_fd)); }
 int run_store_by_spec(int spec_fd) { return code_of(store_by_spec(spec_fd)); }
+int run_pool_launcher_by_spec(int spec_fd, const Places& places) {
+  return code_of(pool_launcher_by_spec(spec_fd, places));
+}
 int run_worker_by_flags(const WorkerFlags& flags, const Places& places) {
   return code_of(worker_by_flags(flags, places));
 }

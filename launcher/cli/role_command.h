@@ -35,6 +35,8 @@ int run_worker_by_spec(int spec_fd, const Places& places);
 int run_router_by_spec(int spec_fd);
 int run_batch_by_spec(int spec_fd);
 int run_store_by_spec(int spec_fd);
+// The launcher of a job of a pool (launcher/pool).
+int run_pool_launcher_by_spec(int spec_fd, const Places& places);
 int run_worker_by_flags(const WorkerFlags& flags, const Places& places);
 int run_router_by_flags(const RouterFlags& flags, const Places& places);
 

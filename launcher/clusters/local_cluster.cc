@@ -43,8 +43,6 @@ Result<net::Fd> memfd_with(const std::string& text) {
   return fd;
 }
 
-constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
-
 // Numbers GPUs as CUDA does; the numbers of the device files do not matter.
 std::vector<std::string> usable_gpus() {
   if (const char* const setting = std::getenv(kVisibleGpus); setting != nullptr) {
@@ -186,8 +184,9 @@ Result<int64_t> LocalCluster::start(const SpawnOrder& order) {
   inherited.push_back(spec_fd.get());
   PDJOB_TRY(const net::Fd log_fd, options_.logs.open(spec.name));
   net::ChildOptions child{.program = options_.program,
-                          .arguments = {"pdjob " + spec.name, command_of(spec.role), "--spec-fd",
-                                        std::to_string(spec_fd.get())},
+                          .arguments = {"pdjob " + spec.name,
+                                        spec.command.empty() ? command_of(spec.role) : spec.command,
+                                        "--spec-fd", std::to_string(spec_fd.get())},
                           .inherited = std::move(inherited),
                           .output = log_fd.get()};
   if (!spec.gpus.empty()) {

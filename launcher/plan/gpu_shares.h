@@ -13,6 +13,9 @@
 
 namespace pdjob::launcher {
 
+// Names the only GPUs that a process sees.
+inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+
 // The words of CUDA_VISIBLE_DEVICES up to the first invalid one, which hides the rest, as in CUDA.
 std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices);
 

@@ -460,7 +460,8 @@ Result<JobConfig> parse_job_config(const std::string& source, const std::string&
 Result<JobConfig> read_job_config(const std::string& path, const Places& places, JobUse use,
                                   const std::vector<ConfigSetting>& settings) {
   PDJOB_TRY(const std::string text, read_config_file(path));
-  return parse_job_config(path, text, places, use, settings);
+  return parse_job_config(places.original.empty() ? path : places.original, text, places, use,
+                          settings);
 }
 
 Result<JobPlace> read_job_place(const std::string& path, const Places& places) {

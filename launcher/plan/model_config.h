@@ -31,6 +31,8 @@ struct Places {
   // False: model files are not looked for, because they are on the machines of their workers.
   bool models_here = true;
   bool models_elsewhere = false;  // One that is missing here may be on the nodes.
+  // Of a job file that is a copy: the path of the original, where relative paths begin.
+  std::string original;
 };
 Places places_from_environment();
 

@@ -1,6 +1,9 @@
 #include "net/control/process_spec.h"
 
+#include <array>
 #include <span>
+
+#include <unistd.h>
 
 #include "net/control/wire_fields.h"
 
@@ -54,6 +57,7 @@ void fields(Codec& codec, typename Codec::template Ref<ProcessSpec> spec) {
   codec.value(spec.part);
   text(spec.head_host);
   text(spec.store_host);
+  text(spec.command);
   codec.text(spec.work, kWorkBytesMax);
 }
 
@@ -74,6 +78,21 @@ Result<ProcessSpec> decode_spec(const std::string& bytes) {
     return Error{ErrorCode::kInvalidArgument, "the bytes are no spec of a process"};
   }
   return spec;
+}
+
+Result<ProcessSpec> read_spec(int fd) {
+  std::string text;
+  std::array<char, 16384> piece{};
+  ssize_t got = 0;
+  while (text.size() <= kSpecBytesMax && (got = ::read(fd, piece.data(), piece.size())) > 0) {
+    text.append(piece.data(), static_cast<size_t>(got));
+  }
+  close(fd);  // It holds secrets.
+  if (got != 0) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "pdjob: --spec-fd is the launcher's; it cannot be read here"};
+  }
+  return decode_spec(text);
 }
 
 }  // namespace pdjob::net

@@ -58,7 +58,9 @@ struct ProcessSpec {
   std::string head_host;
   // Where the master of its job's stores is, if they have one.
   std::string store_host;
-  std::string work;  // launcher/specs/job_specs.h
+  // Of a pool's process, which is of no role: the command of pdjob that reads this spec.
+  std::string command;
+  std::string work;  // launcher/specs/job_specs.h; of a pool's process launcher/pool/pool_specs.h
 };
 
 inline constexpr size_t kWorkBytesMax = 4 * limits::kConfigBytesMax;
@@ -68,5 +70,8 @@ inline constexpr size_t kSpecBytesMax = 2 * kWorkBytesMax;  // Encoded.
 std::string encode_spec(const ProcessSpec& spec);
 // kInvalidArgument: these are no such bytes.
 Result<ProcessSpec> decode_spec(const std::string& bytes);
+// Reads the descriptor that a launcher gave this process, and closes it. kInvalidArgument: there is
+// no spec.
+Result<ProcessSpec> read_spec(int fd);
 
 }  // namespace pdjob::net

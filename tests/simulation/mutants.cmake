@@ -65,6 +65,17 @@ batch_mutant(keeps_tail store/records.cc "disk_.open(part_path(kind, number, Par
 batch_mutant(notes_twice core/ledger.cc "  cancel_others(id, turn);" "")
 batch_mutant(forgets_backoff core/ledger.cc "backoff_.emplace(row.due, id);" "")
 
+# pool_mutant(NAME OLD NEW): of the keeper of a pool.
+function(pool_mutant name old new)
+  pdjob_mutant(pool_mutant_${name} pool_simulation pool_simulation_world launcher/pool/keeper.cc "${old}" "${new}")
+endfunction()
+pool_mutant(frees_too_early "return !runs(held.agent) || !is_here(held.agent.node);" "return !runs(held.agent) || held.agent.ending;")
+pool_mutant(leaves_strays "      turn.emit(EndProcess{name, incarnation, Signal::kKill});" "")
+pool_mutant(moves_launchers_too_early "(!runs(launcher) || turn.now >= surely_over(launcher.node))" "true")
+pool_mutant(asks_without_end "if (process.ending && process.due <= turn.now) {" "if (false) {")
+pool_mutant(forgets_what_was_due "process.due = process.ending ? now + kLauncherEnds : now;" "")
+pool_mutant(believes_its_ledger "if (!running.contains(incarnation)) {" "if (false) {")
+
 # ray_mutant(NAME FILE OLD NEW): of merged Ray clusters.
 function(ray_mutant name file old new)
   pdjob_mutant(ray_mutant_${name} ray_simulation ray_simulation_world launcher/ray/${file} "${old}" "${new}")

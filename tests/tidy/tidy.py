@@ -113,12 +113,13 @@ ROOMS = {
     "launcher": "view placement plan specs job report scaling rollout clusters agents run ray dashboard metrics",
     "launcher/look": "view plan specs clusters .",
     "launcher/doctor": "clusters",
+    "launcher/pool": "view placement plan job clusters agents look .",
     "launcher/simulator": "clusters",
     "launcher/played": "plan simulator .",
     "launcher/capacity": "view simulator",
     "launcher/compare": "view plan specs simulator played capacity",
     "launcher/tune": "view plan capacity compare look .",
-    "launcher/cli": "view plan convert specs report clusters agents run metrics look doctor capacity compare tune .",
+    "launcher/cli": "view plan convert specs report clusters agents run metrics look doctor pool capacity compare tune .",
 }
 
 # Library -> (its headers, the only files that may include them).
@@ -139,7 +140,7 @@ DOORS = {
     "zstd": (r"zstd", "common/packing/unpacker.cc"),
     "libcurl": (r"curl/", "net/outbound/outbound_client.cc"),
     "OpenSSL": (r"openssl/", "net/tls/tls_session.cc tests/unit/net/tls/tls_client.cc"),
-    "CLI11": (r"CLI/", "launcher/cli/main.cc launcher/cli/*_arguments.cc launcher/compare/*_arguments.cc launcher/tune/*_arguments.cc"),
+    "CLI11": (r"CLI/", "launcher/cli/main.cc launcher/cli/*_arguments.cc launcher/compare/*_arguments.cc launcher/pool/*_arguments.cc launcher/tune/*_arguments.cc"),
 }
 
 # Name -> (pattern, where it is allowed). All other code gets time, randomness and threads as arguments.
@@ -155,7 +156,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job launcher/job/groups launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/scaling/job_change launcher/scaling/stragglers launcher/rollout/rollout launcher/placement/placement launcher/placement/node_trust launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker store/block_store kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
+CORES = "launcher/job/job launcher/job/groups launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/scaling/job_change launcher/scaling/stragglers launcher/rollout/rollout launcher/placement/placement launcher/placement/node_trust launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster launcher/pool/keeper router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker store/block_store kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
 # Its step has a Turn, no members that hold only during one; its time comes by next_wakeup().

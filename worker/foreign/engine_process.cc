@@ -154,7 +154,8 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
     const bool exactly = values.shape.nodes > 1;
     PDJOB_TRY(claims_, PortClaims::take(values.host, wishes, config.ports, start, exactly));
     values.ports = claims_->ports();
-    if (recipe_.store(store_.kind) != nullptr) {
+    const engine::RecipeStore* const store = recipe_.store(store_.kind);
+    if (store != nullptr && !store->file.empty()) {
       PDJOB_TRY(store_file_, StoreFile::make());
       values.store_file = store_file_->path();
     }

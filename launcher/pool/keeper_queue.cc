@@ -1,0 +1,185 @@
+// The Keeper's queues: which job is next, what makes room for it, and where its launcher runs.
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "launcher/placement/node_share.h"
+#include "launcher/pool/keeper.h"
+#include "launcher/pool/room.h"
+
+namespace pdjob::launcher {
+
+std::vector<PoolJob*> Keeper::waiting() {
+  std::vector<PoolJob*> waiting;
+  for (PoolJob& job : ledger_.jobs) {
+    if (job.state == PoolJobState::kQueued) {
+      waiting.push_back(&job);
+    }
+  }
+  std::ranges::stable_sort(waiting, std::greater<>(),
+                           [](const PoolJob* job) { return job->order.priority; });
+  return waiting;
+}
+
+void Keeper::schedule(Turn& turn) {
+  std::vector<Node> free = free_nodes();
+  std::set<std::string> held_up;  // Queues.
+  for (PoolJob* const job : waiting()) {
+    if (held_up.contains(job->order.queue)) {
+      job->why = "an earlier job of its queue waits";
+      continue;
+    }
+    const auto shares = placer_(job->order, free);
+    job->why = shares ? over_quota(*job, *shares) : shares.error().message;
+    if (shares && job->why.empty() && start(*job, *shares, turn)) {
+      for (const Share& share : *shares) {
+        take_from(free, share);
+      }
+      continue;
+    }
+    if (!shares && preempt_for(*job, turn)) {
+      return;
+    }
+    held_up.insert(job->order.queue);
+  }
+}
+
+bool Keeper::start(PoolJob& job, std::vector<Share> shares, Turn& turn) {
+  std::vector<std::string> nodes;
+  for (const Share& share : shares) {
+    nodes.push_back(share.node);
+  }
+  const std::string node = node_for_launcher(job, nodes);
+  const uint16_t port = free_port();
+  if (node.empty() || port == 0) {
+    job.why = port == 0 ? "all ports for launchers are taken: start the keeper with more (--ports)"
+                        : "port " + std::to_string(job.order.door) +
+                              " of its routers is taken by another job on each node";
+    return false;
+  }
+  job.state = PoolJobState::kRunning;
+  job.port = port;
+  job.launcher = {.node = node, .due = turn.now};
+  for (Share& share : shares) {
+    job.shares.push_back({.number = ++job.shares_made,
+                          .share = share,
+                          .agent = {.node = share.node, .due = turn.now}});
+  }
+  turn.emit(SayOfPool{"job " + job.order.name + " starts: " + count_text(job.cores(), "core") +
+                      " and " + count_text(job.gpus(), "GPU") + " of " +
+                      count_text(job.shares.size(), "node")});
+  run(job, turn);
+  return true;
+}
+
+// What comes free anyway is enough, or some batches make room. True: the others wait, so that
+// nobody takes it meanwhile.
+bool Keeper::preempt_for(PoolJob& job, Turn& turn) {
+  if (job.order.batch) {
+    return false;
+  }
+  const auto fits_without = [&](const std::set<uint64_t>& ids) {
+    const auto shares = placer_(job.order, free_nodes(ids));
+    return shares && over_quota(job, *shares).empty();
+  };
+  std::set<uint64_t> gone;
+  std::vector<PoolJob*> victims;
+  for (PoolJob& other : ledger_.jobs) {
+    if (other.state == PoolJobState::kEnding) {
+      gone.insert(other.id);
+    } else if (other.state == PoolJobState::kRunning && other.order.batch &&
+               other.order.priority < job.order.priority) {
+      victims.push_back(&other);
+    }
+  }
+  if (!gone.empty() && fits_without(gone)) {
+    job.why = "it gets what jobs that end give back";
+    return true;
+  }
+  // The least important first, and of equal ones the latest.
+  std::ranges::sort(victims, [](const PoolJob* one, const PoolJob* other) {
+    return std::pair(one->order.priority, other->id) < std::pair(other->order.priority, one->id);
+  });
+  std::vector<PoolJob*> chosen;
+  bool fits = false;
+  for (size_t i = 0; i < victims.size() && !fits; ++i) {
+    chosen.push_back(victims[i]);
+    gone.insert(victims[i]->id);
+    fits = fits_without(gone);
+  }
+  if (!fits) {
+    return false;
+  }
+  std::erase_if(chosen, [&](const PoolJob* victim) {  // Those that make no difference stay.
+    gone.erase(victim->id);
+    const bool spared = fits_without(gone);
+    if (!spared) {
+      gone.insert(victim->id);
+    }
+    return spared;
+  });
+  job.why = "it gets what batches give back";
+  for (PoolJob* const victim : chosen) {
+    turn.emit(SayOfPool{"job " + victim->order.name + " makes room for " + job.order.name});
+    begin_ending(*victim, true, "it made room for " + job.order.name, turn);
+  }
+  return true;
+}
+
+std::string Keeper::over_quota(const PoolJob& job, const std::vector<Share>& shares) const {
+  const auto quota = std::ranges::find(ledger_.quotas, job.order.queue, &QueueQuota::queue);
+  if (quota == ledger_.quotas.end()) {
+    return "";
+  }
+  uint64_t cores = 0;
+  uint64_t gpus = 0;
+  for (const PoolJob& other : ledger_.jobs) {
+    if (other.order.queue == job.order.queue) {
+      cores += other.cores();
+      gpus += other.gpus();
+    }
+  }
+  for (const Share& share : shares) {
+    cores += share.cores;
+    gpus += share.gpus.size();
+  }
+  const auto over = [&](const char* what, uint64_t would, uint64_t most) {
+    return "queue " + job.order.queue + " would have " + std::to_string(would) + " " + what +
+           ", its quota is " + std::to_string(most);
+  };
+  return quota->cores > 0 && cores > quota->cores ? over("cores", cores, quota->cores)
+         : quota->gpus > 0 && gpus > quota->gpus  ? over("GPUs", gpus, quota->gpus)
+                                                  : "";
+}
+
+std::string Keeper::node_for_launcher(const PoolJob& job,
+                                      const std::vector<std::string>& first) const {
+  std::set<std::string> taken;
+  for (const PoolJob& other : ledger_.jobs) {
+    if (job.order.door != 0 && other.order.door == job.order.door && &other != &job) {
+      taken.insert(other.launcher.node);
+    }
+  }
+  const auto can = [&](const std::string& node) { return is_here(node) && !taken.contains(node); };
+  if (const auto node = std::ranges::find_if(first, can); node != first.end()) {
+    return *node;
+  }
+  const auto any = std::ranges::find_if(nodes_, [&](const auto& each) { return can(each.first); });
+  return any == nodes_.end() ? "" : any->first;
+}
+
+uint16_t Keeper::free_port() const {
+  std::set<uint32_t> taken;
+  for (const PoolJob& job : ledger_.jobs) {
+    taken.insert(job.port);
+  }
+  for (uint32_t port = setting_.first_port; port <= setting_.last_port; ++port) {
+    if (!taken.contains(port)) {
+      return static_cast<uint16_t>(port);
+    }
+  }
+  return 0;
+}
+
+}  // namespace pdjob::launcher

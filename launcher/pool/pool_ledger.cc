@@ -1,0 +1,144 @@
+#include "launcher/pool/pool_ledger.h"
+
+#include <map>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "common/crypto/blake2b.h"
+#include "common/limits.h"
+#include "launcher/agents/agent_message.h"
+#include "net/control/wire_fields.h"
+
+namespace pdjob::launcher {
+
+namespace {
+
+constexpr uint32_t kMagic = 0x706a6470;  // "pdjp" as bytes on disk.
+constexpr uint16_t kVersion = 1;
+constexpr size_t kHeadBytes = 6;
+constexpr size_t kTextBytesMax = 64 * limits::kKiB;
+
+Digest digest_of(std::string_view bytes) { return Blake2b("pdjob pool").add(bytes).finish(); }
+
+std::string_view as_text(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+template <class Codec>
+void order_fields(Codec& codec, typename Codec::template Ref<PoolJobOrder> order) {
+  codec.text(order.name, kTextBytesMax);
+  codec.text(order.text, limits::kConfigBytesMax);
+  codec.text(order.source, kTextBytesMax);
+  codec.text(order.queue, kTextBytesMax);
+  codec.value(order.priority);
+  codec.value(order.batch);
+  codec.text(order.listen, kTextBytesMax);
+  codec.value(order.door);
+}
+
+template <class Codec>
+void process_fields(Codec& codec, typename Codec::template Ref<PoolProcess> process) {
+  codec.text(process.node, kTextBytesMax);
+  codec.value(process.incarnation.value);
+  codec.value(process.ending);
+}
+
+void label_fields(net::WireWriter& out, const std::map<std::string, std::string>& labels) {
+  const std::vector<std::pair<std::string, std::string>> list(labels.begin(), labels.end());
+  out.list(list, kNodeFactsMax, [](net::WireWriter& each, const auto& label) {
+    each.text(label.first, kTextBytesMax);
+    each.text(label.second, kTextBytesMax);
+  });
+}
+
+void label_fields(net::WireReader& in, std::map<std::string, std::string>& labels) {
+  std::vector<std::pair<std::string, std::string>> list;
+  in.list(list, kNodeFactsMax, [](net::WireReader& each, auto& label) {
+    each.text(label.first, kTextBytesMax);
+    each.text(label.second, kTextBytesMax);
+  });
+  labels.insert(list.begin(), list.end());
+}
+
+template <class Codec>
+void share_fields(Codec& codec, typename Codec::template Ref<HeldShare> held) {
+  codec.value(held.number);
+  codec.text(held.share.node, kTextBytesMax);
+  codec.value(held.share.cores);
+  codec.value(held.share.memory_bytes);
+  codec.list(held.share.gpus, kNodeFactsMax,
+             [](Codec& each, auto& gpu) { each.text(gpu, kTextBytesMax); });
+  label_fields(codec, held.share.labels);
+  process_fields(codec, held.agent);
+}
+
+template <class Codec>
+void job_fields(Codec& codec, typename Codec::template Ref<PoolJob> job) {
+  codec.value(job.id);
+  order_fields(codec, job.order);
+  codec.word(job.state, PoolJobState::kQueued, PoolJobState::kEnded);
+  codec.value(job.comes_back);
+  codec.text(job.why, kTextBytesMax);
+  codec.value(job.port);
+  process_fields(codec, job.launcher);
+  codec.list(job.shares, kPoolSharesMax, [](Codec& each, auto& held) { share_fields(each, held); });
+  codec.value(job.shares_made);
+}
+
+template <class Codec>
+void fields(Codec& codec, typename Codec::template Ref<PoolLedger> ledger) {
+  codec.text(ledger.build, kTextBytesMax);
+  codec.value(ledger.keeper);
+  codec.text(ledger.root, kTextBytesMax);
+  codec.value(ledger.ids);
+  codec.value(ledger.incarnations);
+  codec.list(ledger.jobs, kPoolJobsMax + kPoolJobsKept,
+             [](Codec& each, auto& job) { job_fields(each, job); });
+  codec.list(ledger.quotas, kPoolQueuesMax, [](Codec& each, auto& quota) {
+    each.text(quota.queue, kTextBytesMax);
+    each.value(quota.cores);
+    each.value(quota.gpus);
+  });
+}
+
+}  // namespace
+
+std::string encode(const PoolLedger& ledger) {
+  std::string bytes;
+  net::WireWriter writer(bytes);
+  writer.value(kMagic);
+  writer.value(kVersion);
+  fields(writer, ledger);
+  bytes += as_text(digest_of(bytes));
+  return bytes;
+}
+
+Result<PoolLedger> decode_pool_ledger(const std::string& bytes) {
+  const Error corrupt{ErrorCode::kCorrupt, "the pool's ledger is damaged"};
+  if (bytes.size() < kHeadBytes + Digest().size()) {
+    return corrupt;
+  }
+  const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - Digest().size());
+  net::WireReader reader(std::as_bytes(std::span(body.data(), body.size())));
+  uint32_t magic = 0;
+  uint16_t version = 0;
+  reader.value(magic);
+  reader.value(version);
+  if (magic != kMagic || bytes.substr(body.size()) != as_text(digest_of(body))) {
+    return corrupt;
+  }
+  if (version != kVersion) {
+    return Error{ErrorCode::kUnsupported, "the pool's ledger is of version " +
+                                              std::to_string(version) + ", here is " +
+                                              std::to_string(kVersion)};
+  }
+  PoolLedger ledger;
+  fields(reader, ledger);
+  if (reader.failed() || !reader.at_end()) {
+    return corrupt;
+  }
+  return ledger;
+}
+
+}  // namespace pdjob::launcher

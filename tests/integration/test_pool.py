@@ -1,0 +1,217 @@
+"""A pool: a keeper and two agents on one machine, for several jobs of the real model. No core is promised twice, and nothing is lost."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import httpx
+import pytest
+from conftest import BIN, MODEL, Process, eventually
+
+import test_batch
+
+CORES = 2  # Of each agent.
+MEMORY = 8 << 30
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Pool:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.environment = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "CUDA_VISIBLE_DEVICES": ""}
+        self.key = self.folder / "pool.key"
+        self.run("agent", "--new-key", self.key)
+        self.port = free_port()
+        self.first_port = free_port()
+        self.keeper = None
+        self.agents = {}
+        self.start_keeper()
+        for name in ("a", "b"):
+            self.start_agent(name)
+        eventually(lambda: len(self.jobs()["nodes"]) == 2)
+
+    def spawn(self, *words):
+        return Process(["pdjob", *map(str, words)], self.folder, self.environment)
+
+    def start_keeper(self):
+        ports = f"{self.first_port}-{self.first_port + 20}"
+        self.keeper = self.spawn("keeper", "--listen", f"127.0.0.1:{self.port}", "--key-file", self.key, "--ports", ports, "--orphan-timeout", 60)
+        eventually(lambda: self.run("jobs", "--json", check=False).returncode == 0)
+
+    def start_agent(self, name):
+        bounds = ["--cores", CORES, "--memory", MEMORY]
+        self.agents[name] = self.spawn("agent", "--join", f"127.0.0.1:{self.port}", "--key-file", self.key, "--name", name, *bounds)
+
+    def run(self, *words, check=True):
+        done = subprocess.run([BIN, *map(str, words)], env=self.environment, capture_output=True, text=True, timeout=120)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def jobs(self):
+        done = self.run("jobs", "--json", check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else {"nodes": [], "jobs": []}
+
+    def job(self, name):
+        return next((job for job in reversed(self.jobs()["jobs"]) if job["name"] == name), {"state": "", "why": ""})
+
+    def state(self, name):
+        return self.job(name)["state"]
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def online(self, name, workers=1):
+        """A job that serves, and its address."""
+        port = free_port()
+        path = self.write(
+            f"{name}.yaml",
+            f"name: {name}\nmodel: {MODEL}\nserved_name: tiny\nengine: {{threads: 1, sequences: 4}}\n"
+            f"prefill: {{workers: {workers}}}\ndecode: {{workers: {workers}}}\nrouter: {{listen: 127.0.0.1:{port}}}\n",
+        )
+        return path, f"http://127.0.0.1:{port}"
+
+    def batch(self, name, rows, seconds_each=0):
+        self.write(f"{name}.jsonl", "")
+        test_batch.write_rows(self.folder / f"{name}.jsonl", rows)
+        return self.write(
+            f"{name}.yaml",
+            f"name: {name}\nmode: batch\nmodel: {MODEL}\nserved_name: tiny\nengine: {{threads: 1, sequences: 4}}\n"
+            f"batch: {{in: [{name}.jsonl], out: out-{name}}}\n",
+        )
+
+    def pids(self, word):
+        """Processes of this pool whose name in `ps` begins so."""
+        found = subprocess.run(["pgrep", "-f", f"^pdjob {word}"], capture_output=True, text=True).stdout.split()
+        own = f"XDG_STATE_HOME={self.folder}/state"
+        return [int(pid) for pid in found if own in self.environment_of(pid)]
+
+    @staticmethod
+    def environment_of(pid):
+        with contextlib.suppress(OSError):
+            return pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+        return ""
+
+    def close(self):
+        for process in [*self.agents.values(), self.keeper]:
+            process.child.terminate()
+            process.child.wait(30)
+
+
+@pytest.fixture
+def pool():
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        pool = Pool(folder)
+        yield pool
+        pool.close()
+        eventually(lambda: not pool.pids(""))
+
+
+def answer(url):
+    body = {"model": "tiny", "prompt": "One two three", "max_tokens": 8, "temperature": 0}
+    return httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"][0]["text"]
+
+
+def serves(url):
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(f"{url}/health", timeout=5).status_code == 200
+    return False
+
+
+def held(pool):
+    """Cores by node, from the shares of all jobs."""
+    cores = {}
+    for job in pool.jobs()["jobs"]:
+        for share in job["shares"]:
+            cores[share["node"]] = cores.get(share["node"], 0) + share["cores"]
+    return cores
+
+
+def test_jobs_share_machines_and_the_next_one_waits_for_room(pool):
+    first, first_url = pool.online("first")
+    second, second_url = pool.online("second")
+    third, third_url = pool.online("third")
+    for path in (first, second, third):
+        pool.run("submit", path)
+    eventually(lambda: serves(first_url) and serves(second_url), 60)
+    assert held(pool) == {"main/a": 2, "main/b": 2}
+    assert pool.state("third") == "queued" and "does not fit" in pool.job("third")["why"]
+    text = answer(first_url)
+    assert answer(second_url) == text
+    pool.run("cancel", "first", "--wait")
+    eventually(lambda: serves(third_url), 60)
+    assert answer(third_url) == text
+    refused = pool.run("submit", second, check=False)
+    assert refused.returncode == 3 and "a job of the name second is running" in refused.stderr
+    assert "ready url=" in pool.run("jobs", "third").stdout
+
+
+def test_a_batch_makes_room_for_a_job_that_serves_and_answers_each_row_once(pool):
+    rows = 60
+    pool.run("submit", pool.batch("night", rows))
+    results = pool.folder / "out-night"
+    eventually(lambda: pool.state("night") == "running" and any(results.glob("*")), 60)
+    path, url = pool.online("online", workers=2)  # All four cores.
+    pool.run("submit", path, "--wait")
+    eventually(lambda: serves(url), 60)
+    assert pool.state("night") == "queued" and pool.job("night")["cores"] == 0
+    answer(url)
+    pool.run("cancel", "online")
+    eventually(lambda: pool.state("night") == "ended", 200)
+    assert pool.job("night")["why"] == "done"
+    ids = [json.loads(line)["custom_id"] for line in (results / "results.jsonl").read_text().splitlines()]
+    assert sorted(ids) == sorted(f"r{number}" for number in range(rows))
+
+
+def test_a_killed_keeper_and_a_killed_agent_lose_no_job(pool):
+    path, url = pool.online("steady")
+    pool.run("submit", path)
+    eventually(lambda: serves(url), 60)
+    text = answer(url)
+    before = pool.job("steady")
+    launcher = pool.pids("launcher-steady")
+    pool.keeper.child.kill()
+    pool.keeper.child.wait()
+    assert answer(url) == text
+    assert pool.run("jobs", check=False).returncode == 1
+    pool.start_keeper()
+    eventually(lambda: len(pool.jobs()["nodes"]) == 2)
+    assert pool.job("steady") == before
+    assert pool.pids("launcher-steady") == launcher
+    node = before["shares"][0]["node"].split("/")[1]
+    pool.agents[node].child.kill()
+    pool.agents[node].child.wait()
+    pool.start_agent(node)
+    eventually(lambda: pool.pids("launcher-steady") not in ([], launcher) and serves(url), 90)
+    assert answer(url) == text
+    os.kill(pool.pids("launcher-steady")[0], signal.SIGKILL)
+    eventually(lambda: serves(url) and answer(url) == text, 90)
+    assert pool.state("steady") == "running"
+
+
+def test_a_job_that_cannot_be_read_is_refused_and_one_that_fails_says_why(pool):
+    wrong = pool.write("wrong.yaml", f"name: wrong\nmodel: {MODEL}\nrouter: {{listten: 127.0.0.1:0}}\n")
+    refused = pool.run("submit", wrong, check=False)
+    assert refused.returncode == 2 and "listten" in refused.stderr
+    missing = pool.batch("missing", 1)
+    (pool.folder / "missing.jsonl").unlink()
+    done = pool.run("submit", missing, "--wait", check=False)
+    assert done.returncode == 1 and "failed: its launcher ended with exit code 2" in done.stderr
+    assert pool.run("cancel", "nobody", check=False).returncode == 2
+    pool.run("quota", "default", "--cores", "1")
+    path, _ = pool.online("big")
+    assert "queued" in pool.run("submit", path).stdout
+    eventually(lambda: "its quota is 1" in pool.job("big")["why"])
+    assert pool.run("cancel", "big").stdout.startswith("job big is ended: cancelled")
