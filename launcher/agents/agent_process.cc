@@ -37,6 +37,7 @@ namespace {
 constexpr size_t kSessionWarningsMax = 64;  // Different ones of a session; more are not said.
 constexpr Duration kLastWords = std::chrono::milliseconds(500);  // To leave after the end.
 constexpr Duration kLockLookedAt = std::chrono::seconds(1);      // How often.
+constexpr Duration kLauncherTried = std::chrono::seconds(3);     // Before the next of several.
 constexpr Duration kLauncherComes = std::chrono::seconds(20);    // To an agent of its own.
 
 std::string shortened(std::string text) {
@@ -95,15 +96,10 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   AgentProcess& operator=(const AgentProcess&) = delete;
 
   Status open() {
-    const AgentKeys keys = AgentKeys::of(options_.key);
-    PDJOB_TRY(client_,
-              net::CurveClient::open(loop_, *this,
-                                     {.endpoint = net::tcp_endpoint(
-                                          options_.join_host, std::to_string(options_.join_port)),
-                                      .server_public_key = keys.launcher.public_key,
-                                      .keys = keys.agent,
-                                      .queue = net::CurveClient::Options::Queue::kOnlyConnected,
-                                      .linger = kLastWords}));
+    PDJOB_TRY_STATUS(open_client());
+    if (options_.join.size() > 1) {
+      look_for_another();
+    }
     if (options_.lifeline >= 0) {
       PDJOB_TRY_STATUS(loop_.watch(options_.lifeline, EPOLLIN | EPOLLRDHUP, *this));
     }
@@ -137,6 +133,37 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
     LocalCluster cluster;
     std::string host;  // Its processes listen there.
   };
+
+  const net::HttpAddress& joined() const { return options_.join[at_]; }
+
+  Status open_client() {
+    const AgentKeys keys = AgentKeys::of(options_.key);
+    client_.reset();
+    PDJOB_TRY(client_,
+              net::CurveClient::open(
+                  loop_, *this,
+                  {.endpoint = net::tcp_endpoint(joined().host, std::to_string(joined().port)),
+                   .server_public_key = keys.launcher.public_key,
+                   .keys = keys.agent,
+                   .queue = net::CurveClient::Options::Queue::kOnlyConnected,
+                   .linger = kLastWords}));
+    return ok();
+  }
+
+  // A launcher that nobody hears may be dead, or stand still.
+  void look_for_another() {
+    loop_.call_at(loop_.now() + kLauncherTried, [this] { look_for_another(); });
+    const bool served = core_.state() == AgentSession::State::kServing;
+    if (served || !std::exchange(unserved_, true)) {
+      unserved_ = !served;
+      return;
+    }
+    at_ = (at_ + 1) % options_.join.size();
+    runner_.submit(LauncherDisconnected{});
+    if (const Status opened = open_client(); !opened) {
+      log::warn(opened.error().message);
+    }
+  }
 
   void stop(const std::string& why) {
     log::info("stopped by " + why);
@@ -286,7 +313,7 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
 
   Result<std::string> own_address(const std::string& choice) const {
     const std::string& wanted = options_.host.empty() ? choice : options_.host;
-    return wanted.empty() ? address_towards(options_.join_host, options_.join_port)
+    return wanted.empty() ? address_towards(joined().host, joined().port)
                           : address_by_choice(wanted);
   }
 
@@ -295,6 +322,8 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
   const Node node_;  // This machine, as it was when the agent started.
   AgentSession core_;
   std::optional<Session> session_;
+  size_t at_ = 0;               // Of the launchers that it may join.
+  bool unserved_ = false;       // At the last look.
   bool served_ = false;         // A session has begun.
   std::string lock_path_;       // Of options_.lock.
   std::set<std::string> told_;  // Warnings of this session.
@@ -347,8 +376,11 @@ int run_agent(const AgentOptions& options) {
     std::fprintf(stderr, "pdjob agent: %s\n", opened.error().message.c_str());
     return kExitFailed;
   }
-  log::info("agent of node " + options.name + ", waiting for a launcher at " +
-            net::tcp_endpoint(options.join_host, std::to_string(options.join_port)));
+  std::string places;
+  for (const net::HttpAddress& join : options.join) {
+    places += (places.empty() ? "" : " or ") + net::tcp_endpoint(join.host, std::to_string(join.port));
+  }
+  log::info("agent of node " + options.name + ", waiting for a launcher at " + places);
   loop.run();
   return kExitOk;
 }

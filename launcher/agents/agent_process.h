@@ -8,11 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "net/http/http_address.h"
+
 namespace pdjob::launcher {
 
 struct AgentOptions {
-  std::string join_host;  // The launcher's; numeric or a name.
-  uint16_t join_port = 0;
+  // Where launchers listen, at least one: it tries them in turn while none serves it.
+  std::vector<net::HttpAddress> join;
   std::string key;   // Secret.
   std::string name;  // Of the node.
   std::string host;  // As in node_address.h; empty: the launcher's choice.

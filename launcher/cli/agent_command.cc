@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kLabelBytesMax = 256;
 constexpr size_t kNameBytesMax = 63;
+constexpr size_t kJoinsMax = 8;
 
 Error wrong(std::string what) { return {ErrorCode::kInvalidArgument, std::move(what)}; }
 
@@ -42,12 +43,17 @@ Result<std::string> key_of(const AgentFlags& flags) {
 
 Result<AgentOptions> options_of(const AgentFlags& flags, const Places& places) {
   AgentOptions options;
-  const auto join = net::parse_http_address(flags.join);
-  if (!join || join->port == 0) {
-    return wrong("--join must be HOST:PORT, got " + (flags.join.empty() ? "nothing" : flags.join));
+  for (const std::string& each : flags.join) {
+    const auto join = net::parse_http_address(each);
+    if (!join || join->port == 0) {
+      return wrong("--join must be HOST:PORT, got " + (each.empty() ? "nothing" : each));
+    }
+    options.join.push_back(*join);
   }
-  options.join_host = join->host;
-  options.join_port = join->port;
+  if (options.join.empty() || options.join.size() > kJoinsMax) {
+    return wrong(options.join.empty() ? "--join must be HOST:PORT, got nothing"
+                                      : "--join: at most " + std::to_string(kJoinsMax));
+  }
   PDJOB_TRY(options.key, key_of(flags));
   options.lifeline = flags.key_fd;
   options.lock = flags.lock_fd;
@@ -90,8 +96,7 @@ Result<AgentOptions> share_options(int spec_fd, const Places& places) {
   PDJOB_TRY(const net::HttpAddress join, net::parse_http_address(share.join));
   PDJOB_TRY_STATUS(show_gpus(spec.gpus));
   return AgentOptions{
-      .join_host = join.host,
-      .join_port = join.port,
+      .join = {join},
       .key = share.key,
       .name = share.name,
       .host = spec.host,

@@ -10,7 +10,7 @@
 namespace pdjob::launcher {
 
 struct AgentFlags {
-  std::string join;  // "HOST:PORT"
+  std::vector<std::string> join;  // "HOST:PORT"
   std::string key_file;
   int key_fd = -1;           // In place of the file; the agent ends when its other end is closed.
   int lock_fd = -1;          // Of a launcher's own agent (AgentOptions::lock).

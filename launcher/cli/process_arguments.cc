@@ -115,8 +115,10 @@ void ProcessArguments::add_agent(CLI::App& app) {
   command
       ->add_option("--join", agent_.join,
                    "Where a launcher listens or will listen (clusters.NAME.listen of its job "
-                   "file). The agent waits for it, and serves one launcher after the other")
-      ->type_name("HOST:PORT");
+                   "file). The agent waits for it, and serves one launcher after the other. "
+                   "Repeatable: it tries them in turn")
+      ->type_name("HOST:PORT")
+      ->allow_extra_args(false);
   command
       ->add_option("--key-file", agent_.key_file,
                    "Holds the key that launcher and agents share. Whoever has it may run "

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,8 @@ constexpr const char* kLedger = "/ledger.pool";
 constexpr size_t kLedgerBytesMax = size_t{1} << 30;
 constexpr size_t kNodeNameBytesMax = 56;  // Of the pool's node, in the name of a share.
 constexpr size_t kTextBytesMax = 4096;    // Of a path, or a reason.
+constexpr Duration kLeaseRenewed = std::chrono::seconds(1);
+constexpr Duration kStandbyLooks = std::chrono::seconds(1);  // For a keeper that has died.
 
 std::string shortened(std::string text, size_t bytes_max) {
   text.resize(std::min(text.size(), bytes_max));
@@ -87,6 +90,8 @@ class KeeperProcess final : Cluster::Handler {
         }) {}
 
   Status open() {
+    PDJOB_TRY_STATUS(folder_.begin_lease(core_.ledger().keeper, loop_.now()));
+    keep_lease();
     save();
     PDJOB_TRY(const std::string key, read_key_file(options_.key_file));
     PDJOB_TRY(const net::HttpAddress listen, net::parse_http_address(options_.listen));
@@ -132,10 +137,23 @@ class KeeperProcess final : Cluster::Handler {
     if (bytes == saved_) {
       return;
     }
+    renew_lease();
     if (const Status written = write_own_text(folder_.path() + kLedger, bytes); !written) {
       leave(kExitFailed, written.error().message);
     }
     saved_ = std::move(bytes);
+  }
+
+  // A later keeper may have taken over while this one stood still.
+  void renew_lease() {
+    const Status renewed = folder_.renew_lease(core_.ledger().keeper, loop_.now());
+    if (!renewed && renewed.error().code == ErrorCode::kCancelled) {
+      leave(kExitFailed, renewed.error().message);
+    }
+  }
+  void keep_lease() {
+    loop_.call_at(loop_.now() + kLeaseRenewed, [this] { keep_lease(); });
+    renew_lease();
   }
 
   // --- the cluster
@@ -394,13 +412,41 @@ void KeeperProcess::read_log(const std::string& process, std::optional<uint64_t>
                       .from = from.value_or(kLogEnd)});
 }
 
+// kCancelled: a signal came.
+Result<JobFolder> wait_for_folder(net::EventLoop& loop, const JobConfig& as_job) {
+  Result<JobFolder> folder = Error{ErrorCode::kCancelled, "stopped while another keeper ran"};
+  const net::StopSignals signals(loop, std::array{SIGTERM, SIGINT, SIGHUP},
+                                 [&](int /*signal*/) { loop.stop(); });
+  net::TimerId timer{};
+  bool told = false;
+  const std::function<void()> attempt = [&] {
+    auto claimed = JobFolder::claim(as_job, loop.now());
+    const auto other = JobFolder::find(as_job.launcher.state_dir, as_job.name);
+    if (claimed || (!other && other.error().code == ErrorCode::kNotFound)) {
+      folder = std::move(claimed);
+      loop.stop();
+      return;
+    }
+    if (!std::exchange(told, true)) {
+      log::info("another keeper of pool " + as_job.name + " runs" +
+                (other ? ", pid " + std::to_string(other->pid) : "") + ": this one waits");
+    }
+    timer = loop.call_at(loop.now() + kStandbyLooks, attempt);
+  };
+  timer = loop.call_at(loop.now(), attempt);
+  loop.run();
+  loop.cancel(timer);
+  return folder;
+}
+
 Result<int> serve(const KeeperOptions& options, const Places& places) {
   net::EventLoop loop;
   JobConfig as_job;
   as_job.name = options.pool;
   as_job.launcher.state_dir = keepers_dir(places);
   as_job.launcher.log_dir = usual_logs(as_job);
-  auto folder = JobFolder::claim(as_job, loop.now());
+  auto folder =
+      options.standby ? wait_for_folder(loop, as_job) : JobFolder::claim(as_job, loop.now());
   if (!folder) {
     return folder.error().during("pool " + options.pool);
   }

@@ -19,6 +19,7 @@ struct KeeperOptions {
   uint16_t first_port = 0;
   uint16_t last_port = 0;
   Duration orphan_timeout{};
+  bool standby = false;  // Waits until the keeper that runs has died.
 };
 
 // Runs until it is stopped. Returns the exit code (common/exit_code.h). The jobs go on without it.

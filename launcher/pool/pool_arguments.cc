@@ -100,6 +100,9 @@ void PoolArguments::add_keeper(CLI::App& app) {
           "that is lost starts elsewhere after that")
       ->check(CLI::Range(1, 7 * 86400))
       ->capture_default_str();
+  command->add_flag("--standby", keeper_.standby,
+                    "Wait until the keeper that runs has died, or stands still, and take over. It "
+                    "needs the same state folder, and agents that know both addresses");
   command->callback([this] { exit_code_ = keep(); });
 }
 

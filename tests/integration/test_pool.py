@@ -34,6 +34,7 @@ class Pool:
         self.run("agent", "--new-key", self.key)
         self.port = free_port()
         self.first_port = free_port()
+        self.standby_port = free_port()
         self.keeper = None
         self.agents = {}
         self.start_keeper()
@@ -44,14 +45,17 @@ class Pool:
     def spawn(self, *words):
         return Process(["pdjob", *map(str, words)], self.folder, self.environment)
 
-    def start_keeper(self):
+    def start_keeper(self, *flags, port=None):
         ports = f"{self.first_port}-{self.first_port + 20}"
-        self.keeper = self.spawn("keeper", "--listen", f"127.0.0.1:{self.port}", "--key-file", self.key, "--ports", ports, "--orphan-timeout", 60)
+        address = f"127.0.0.1:{port or self.port}"
+        self.keeper = self.spawn("keeper", "--listen", address, "--key-file", self.key, "--ports", ports, "--orphan-timeout", 60, *flags)
         eventually(lambda: self.run("jobs", "--json", check=False).returncode == 0)
+        return self.keeper
 
     def start_agent(self, name):
         bounds = ["--cores", CORES, "--memory", MEMORY]
-        self.agents[name] = self.spawn("agent", "--join", f"127.0.0.1:{self.port}", "--key-file", self.key, "--name", name, *bounds)
+        join = [word for port in (self.port, self.standby_port) for word in ("--join", f"127.0.0.1:{port}")]
+        self.agents[name] = self.spawn("agent", *join, "--key-file", self.key, "--name", name, *bounds)
 
     def run(self, *words, check=True):
         done = subprocess.run([BIN, *map(str, words)], env=self.environment, capture_output=True, text=True, timeout=120)
@@ -171,7 +175,7 @@ def test_a_batch_makes_room_for_a_job_that_serves_and_answers_each_row_once(pool
     pool.run("cancel", "online")
     eventually(lambda: pool.state("night") == "ended", 200)
     assert pool.job("night")["why"] == "done"
-    ids = [json.loads(line)["custom_id"] for line in (results / "results.jsonl").read_text().splitlines()]
+    ids = [json.loads(line)["custom_id"] for line in (results / "output.jsonl").read_text().splitlines()]
     assert sorted(ids) == sorted(f"r{number}" for number in range(rows))
 
 
@@ -199,6 +203,25 @@ def test_a_killed_keeper_and_a_killed_agent_lose_no_job(pool):
     os.kill(pool.pids("launcher-steady")[0], signal.SIGKILL)
     eventually(lambda: serves(url) and answer(url) == text, 90)
     assert pool.state("steady") == "running"
+
+
+def test_a_second_keeper_takes_over_from_one_that_died_or_stands_still(pool):
+    path, url = pool.online("steady")
+    pool.run("submit", path)
+    eventually(lambda: serves(url), 60)
+    launcher = pool.pids("launcher-steady")
+    first = pool.keeper
+    pool.start_keeper("--standby", port=pool.standby_port)
+    first.child.kill()
+    first.child.wait()
+    eventually(lambda: len(pool.jobs()["nodes"]) == 2)
+    assert pool.pids("launcher-steady") == launcher
+    second = pool.keeper
+    pool.start_keeper("--standby")
+    second.child.send_signal(signal.SIGSTOP)
+    eventually(lambda: second.child.poll() is not None, 60)
+    eventually(lambda: len(pool.jobs()["nodes"]) == 2)
+    assert pool.pids("launcher-steady") == launcher and serves(url)
 
 
 def test_a_job_that_cannot_be_read_is_refused_and_one_that_fails_says_why(pool):
