@@ -124,6 +124,7 @@ std::string jobs_json(const PoolView& view) {
     json.key("shares").begin_array();
     for (const HeldShare& held : job.shares) {
       json.begin_object();
+      json.key("number").integer(held.number);
       json.key("node").string(held.share.node);
       json.key("cores").integer(held.share.cores);
       json.key("memory_bytes").integer(held.share.memory_bytes);

@@ -1,13 +1,16 @@
 """A pool: a keeper and two agents on one machine, for several jobs of the real model. No core is promised twice, and nothing is lost."""
 
+import collections
 import contextlib
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 import httpx
@@ -17,6 +20,7 @@ from conftest import BIN, MODEL, Process, eventually
 import test_batch
 
 CORES = 2  # Of each agent.
+MINUTES = float(os.environ.get("PDJOB_TEST_MINUTES", 10))  # Of the long test.
 MEMORY = 8 << 30
 
 
@@ -77,23 +81,23 @@ class Pool:
         path.write_text(text)
         return path
 
-    def online(self, name, workers=1):
-        """A job that serves, and its address."""
+    def online(self, name, prefill=1, decode=1, extra=""):
+        """A job that serves, with a core for each worker; and its address."""
         port = free_port()
         path = self.write(
             f"{name}.yaml",
             f"name: {name}\nmodel: {MODEL}\nserved_name: tiny\nengine: {{threads: 1, sequences: 4}}\n"
-            f"prefill: {{workers: {workers}}}\ndecode: {{workers: {workers}}}\nrouter: {{listen: 127.0.0.1:{port}}}\n",
+            f"prefill: {{workers: {prefill}}}\ndecode: {{workers: {decode}}}\nrouter: {{listen: 127.0.0.1:{port}}}\n{extra}",
         )
         return path, f"http://127.0.0.1:{port}"
 
-    def batch(self, name, rows, seconds_each=0):
+    def batch(self, name, rows):
         self.write(f"{name}.jsonl", "")
         test_batch.write_rows(self.folder / f"{name}.jsonl", rows)
         return self.write(
             f"{name}.yaml",
             f"name: {name}\nmode: batch\nmodel: {MODEL}\nserved_name: tiny\nengine: {{threads: 1, sequences: 4}}\n"
-            f"batch: {{in: [{name}.jsonl], out: out-{name}}}\n",
+            f"prefill: {{workers: 0}}\nbatch: {{in: [{name}.jsonl], out: out-{name}}}\n",
         )
 
     def pids(self, word):
@@ -167,7 +171,7 @@ def test_a_batch_makes_room_for_a_job_that_serves_and_answers_each_row_once(pool
     pool.run("submit", pool.batch("night", rows))
     results = pool.folder / "out-night"
     eventually(lambda: pool.state("night") == "running" and any(results.glob("*")), 60)
-    path, url = pool.online("online", workers=2)  # All four cores.
+    path, url = pool.online("online", prefill=2, decode=2)  # All four cores.
     pool.run("submit", path, "--wait")
     eventually(lambda: serves(url), 60)
     assert pool.state("night") == "queued" and pool.job("night")["cores"] == 0
@@ -238,3 +242,143 @@ def test_a_job_that_cannot_be_read_is_refused_and_one_that_fails_says_why(pool):
     assert "queued" in pool.run("submit", path).stdout
     eventually(lambda: "its quota is 1" in pool.job("big")["why"])
     assert pool.run("cancel", "big").stdout.startswith("job big is ended: cancelled")
+
+
+class Client(threading.Thread):
+    """Asks the same again and again. A request that is not answered, or refused, is asked again; a wrong answer is an error."""
+
+    def __init__(self, url, right):
+        super().__init__(daemon=True)
+        self.url, self.right = url, right
+        self.answered, self.again, self.wrong, self.waited = 0, 0, [], 0
+        self.stop = threading.Event()
+        self.start()
+
+    def run(self):
+        begun = time.monotonic()
+        while not self.stop.is_set():
+            try:
+                text = answer(self.url)
+            except (httpx.HTTPError, KeyError, json.JSONDecodeError):
+                self.again += 1
+                self.stop.wait(0.2)
+                continue
+            if text != self.right:
+                self.wrong.append(text)
+            self.waited = max(self.waited, time.monotonic() - begun)
+            self.answered += 1
+            begun = time.monotonic()
+
+
+def children():
+    """Parents by pid, and the first word of each pdjob process's title."""
+    parents, titles = {}, {}
+    for line in subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()[1:]:
+        pid, parent, *words = line.split()
+        parents[int(pid)] = int(parent)
+        if words[0] == "pdjob" and len(words) > 1:
+            titles[int(pid)] = words[1]
+    return parents, titles
+
+
+def workers_under(agent):
+    """Workers of all jobs that run under this agent of the pool. Each computes with one thread."""
+    parents, titles = children()
+
+    def is_under(pid):
+        while pid in parents and pid != agent:
+            pid = parents[pid]
+        return pid == agent
+
+    return sum(1 for pid, title in titles.items() if title.startswith(("prefill-", "decode-")) and is_under(pid))
+
+
+@pytest.mark.heavy
+def test_three_jobs_survive_minutes_of_kills():
+    chosen = random.Random(os.environ.get("PDJOB_TEST_SEED", "1"))
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        pool = Pool(folder)
+        steady, steady_url = pool.online("steady")
+        trainer, trainer_url = pool.online("trainer", prefill=0, extra=f"mode: rollout\nrollout: {{weights_dir: {folder}}}\n")
+        urgent, _ = pool.online("urgent", prefill=0)
+        for path in (steady, trainer):
+            pool.run("submit", path)
+        eventually(lambda: serves(steady_url) and serves(trainer_url), 120)
+        right = answer(steady_url)
+        clients = [Client(steady_url, right), Client(trainer_url, right)]
+        kills, batches, most, preempted, rows = collections.Counter(), 0, 0, 0, 400
+
+        def victim():
+            kind = chosen.choice(["keeper", "agent", "launcher", "share", "worker"])
+            if kind == "keeper":
+                return kind, pool.keeper.child.pid
+            if kind == "agent":
+                return kind, chosen.choice(list(pool.agents.values())).child.pid
+            _, titles = children()
+            begins = {"launcher": ("launcher-",), "share": ("share-",), "worker": ("prefill-", "decode-", "router-")}[kind]
+            own = [pid for pid, title in titles.items() if title.startswith(begins) and str(pool.folder) in pool.environment_of(pid)]
+            return kind, chosen.choice(own) if own else None
+
+        def mend():
+            if pool.keeper.child.poll() is not None:
+                time.sleep(chosen.uniform(0, 3))
+                pool.start_keeper()
+            for name, agent in list(pool.agents.items()):
+                if agent.child.poll() is not None:
+                    time.sleep(chosen.uniform(0, 3))
+                    pool.start_agent(name)
+
+        def check():
+            nonlocal most
+            for agent in pool.agents.values():
+                most = max(most, workers_under(agent.child.pid))
+            cores = held(pool)
+            assert max([most, *cores.values()]) <= CORES, (most, cores)
+
+        def look_at_batch():
+            nonlocal batches, preempted
+            name = f"night{batches}"
+            job = pool.job(name)
+            if job["state"] == "":
+                pool.run("submit", pool.batch(name, rows), check=False)
+            elif job["state"] == "ended":
+                assert job["why"] == "done", job
+                records = test_batch.lines(pool.folder / f"out-{name}" / "output.jsonl")
+                assert sorted(record["custom_id"] for record in records) == sorted(f"r{number}" for number in range(rows))
+                batches += 1
+            elif chosen.random() < 0.05 and pool.state("urgent") in ("", "ended"):
+                preempted += pool.run("submit", urgent, check=False).returncode == 0
+            elif chosen.random() < 0.1 and pool.state("urgent") == "running":
+                pool.run("cancel", "urgent", check=False)
+
+        end = time.monotonic() + 60 * MINUTES
+        while time.monotonic() < end:
+            kind, pid = victim()
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    kills[kind] += 1
+            for process in [pool.keeper, *pool.agents.values()]:
+                if process.child.pid == pid:
+                    process.child.wait()
+            mend()
+            pause = time.monotonic() + chosen.uniform(2, 10)
+            while time.monotonic() < pause:
+                check()
+                look_at_batch()
+                time.sleep(0.2)
+        pool.run("cancel", "urgent", check=False)
+
+        def is_done():
+            look_at_batch()
+            return batches > 0 and pool.state(f"night{batches}") == ""
+
+        eventually(lambda: serves(steady_url) and serves(trainer_url), 120)
+        eventually(is_done, 600)
+        for client in clients:
+            client.stop.set()
+            client.join()
+            assert client.wrong == []
+        print(f"{MINUTES} min, kills {dict(kills)}; {batches} batches of {rows} rows, each row once; {preempted} times one made room;")
+        print(f"at most {most} workers of one thread on an agent of {CORES} cores; " + "; ".join(f"{c.answered} right answers, asked again {c.again} times, longest wait {c.waited:.1f} s" for c in clients))
+        pool.close()
