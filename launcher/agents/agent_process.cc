@@ -378,7 +378,8 @@ int run_agent(const AgentOptions& options) {
   }
   std::string places;
   for (const net::HttpAddress& join : options.join) {
-    places += (places.empty() ? "" : " or ") + net::tcp_endpoint(join.host, std::to_string(join.port));
+    places +=
+        (places.empty() ? "" : " or ") + net::tcp_endpoint(join.host, std::to_string(join.port));
   }
   log::info("agent of node " + options.name + ", waiting for a launcher at " + places);
   loop.run();

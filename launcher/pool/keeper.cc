@@ -18,8 +18,8 @@ constexpr Duration kShareEnds = std::chrono::seconds(10);    // The same.
 // A process that ends before it has run so long has failed.
 constexpr Duration kStableIfKilled = std::chrono::minutes(1);
 constexpr Duration kStable = std::chrono::hours(1);
-constexpr Duration kPauseMost = std::chrono::seconds(30);    // Before a start.
-constexpr uint32_t kFailuresMax = 5;                         // In a row, of a launcher.
+constexpr Duration kPauseMost = std::chrono::seconds(30);  // Before a start.
+constexpr uint32_t kFailuresMax = 5;                       // In a row, of a launcher.
 const std::string kExitCode = "exit code ";
 
 Duration pause_after(uint32_t failures) {
@@ -230,8 +230,8 @@ void Keeper::launcher_ended(PoolJob& job, const std::string& how, Turn& turn) {
                      " times in a row, the last time with " + how,
                  turn);
   } else {
-    turn.emit(SayOfPool{"job " + job.order.name + ": its launcher ended (" + how +
-                        ") and starts again"});
+    turn.emit(
+        SayOfPool{"job " + job.order.name + ": its launcher ended (" + how + ") and starts again"});
   }
 }
 

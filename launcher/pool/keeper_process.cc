@@ -31,6 +31,7 @@
 #include "launcher/pool/keeper.h"
 #include "launcher/pool/pool_specs.h"
 #include "launcher/pool/pool_text.h"
+#include "launcher/view/table.h"
 #include "net/control/process_spec.h"
 #include "net/http/http_client.h"
 #include "net/loop/core_runner.h"
@@ -42,8 +43,8 @@ namespace {
 
 constexpr const char* kLedger = "/ledger.pool";
 constexpr size_t kLedgerBytesMax = size_t{1} << 30;
-constexpr size_t kNodeNameBytesMax = 56;  // Of the pool's node, in the name of a share.
-constexpr size_t kTextBytesMax = 4096;    // Of a path, or a reason.
+constexpr size_t kNodeNameBytesMax = 56;     // Of the pool's node, in the name of a share.
+constexpr size_t kOrderTextBytesMax = 4096;  // Of a path, or a reason.
 constexpr Duration kLeaseRenewed = std::chrono::seconds(1);
 constexpr Duration kStandbyLooks = std::chrono::seconds(1);  // For a keeper that has died.
 
@@ -125,9 +126,8 @@ class KeeperProcess final : Cluster::Handler {
 
   // Nothing is said to the agents: they keep what runs.
   [[noreturn]] void leave(int exit_code, const std::string& why) {
-    const auto minutes = options_.orphan_timeout / std::chrono::minutes(1);
-    log::warn(why + ": all jobs go on, for " + std::to_string(minutes) +
-              " min without a keeper; start it again");
+    log::warn(why + ": all jobs go on, for " + duration_text(options_.orphan_timeout) +
+              " without a keeper; start it again");
     std::fflush(nullptr);
     std::_Exit(exit_code);
   }
@@ -201,8 +201,9 @@ class KeeperProcess final : Cluster::Handler {
   Result<std::vector<Share>> place(const PoolJobOrder& order, const std::vector<Node>& free) const {
     auto config = read_pool_job(order.source, order.text, places_);
     auto shares = config ? shares_of(*config, free) : Result<std::vector<Share>>(config.error());
-    return shares ? shares
-                  : Error{shares.error().code, shortened(shares.error().message, kTextBytesMax)};
+    return shares
+               ? shares
+               : Error{shares.error().code, shortened(shares.error().message, kOrderTextBytesMax)};
   }
 
   // --- orders
@@ -326,7 +327,7 @@ Result<std::string> KeeperProcess::submit(std::string_view body) {
   fields.take("priority", priority);
   PDJOB_TRY_STATUS(fields.status());
   const std::string text(line == std::string_view::npos ? "" : body.substr(line + 1));
-  if (text.size() > limits::kConfigBytesMax || source.size() > kTextBytesMax) {
+  if (text.size() > limits::kConfigBytesMax || source.size() > kOrderTextBytesMax) {
     return Error{ErrorCode::kInvalidArgument, "the job file, or its path, is too long"};
   }
   PDJOB_TRY(const JobConfig config, read_pool_job(source, text, places_));

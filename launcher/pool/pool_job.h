@@ -17,7 +17,7 @@ inline constexpr size_t kPoolJobsMax = 1000;        // That wait or run; beyond:
 inline constexpr size_t kPoolJobsKept = 100;        // That have ended; older ones are forgotten.
 inline constexpr size_t kPoolSharesMax = 4096;      // Of a job.
 inline constexpr size_t kPoolQueuesMax = 256;       // With a quota.
-inline constexpr const char* kBatchDone = "done";         // Why a batch has ended.
+inline constexpr const char* kBatchDone = "done";   // Why a batch has ended.
 inline constexpr int64_t kPriorityOfServing = 100;  // Of jobs that serve; of batches 0.
 
 // What a job holds of a node, as long as any process of it may run there.

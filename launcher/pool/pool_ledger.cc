@@ -1,13 +1,12 @@
 #include "launcher/pool/pool_ledger.h"
 
-#include <map>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "common/crypto/blake2b.h"
 #include "common/limits.h"
 #include "launcher/agents/agent_message.h"
+#include "launcher/pool/pool_fields.h"
 #include "net/control/wire_fields.h"
 
 namespace pdjob::launcher {
@@ -17,7 +16,6 @@ namespace {
 constexpr uint32_t kMagic = 0x706a6470;  // "pdjp" as bytes on disk.
 constexpr uint16_t kVersion = 1;
 constexpr size_t kHeadBytes = 6;
-constexpr size_t kTextBytesMax = 64 * limits::kKiB;
 
 Digest digest_of(std::string_view bytes) { return Blake2b("pdjob pool").add(bytes).finish(); }
 
@@ -27,48 +25,31 @@ std::string_view as_text(const Digest& digest) {
 
 template <class Codec>
 void order_fields(Codec& codec, typename Codec::template Ref<PoolJobOrder> order) {
-  codec.text(order.name, kTextBytesMax);
+  codec.text(order.name, kPoolTextBytesMax);
   codec.text(order.text, limits::kConfigBytesMax);
-  codec.text(order.source, kTextBytesMax);
-  codec.text(order.queue, kTextBytesMax);
+  codec.text(order.source, kPoolTextBytesMax);
+  codec.text(order.queue, kPoolTextBytesMax);
   codec.value(order.priority);
   codec.value(order.batch);
-  codec.text(order.listen, kTextBytesMax);
+  codec.text(order.listen, kPoolTextBytesMax);
   codec.value(order.door);
 }
 
 template <class Codec>
 void process_fields(Codec& codec, typename Codec::template Ref<PoolProcess> process) {
-  codec.text(process.node, kTextBytesMax);
+  codec.text(process.node, kPoolTextBytesMax);
   codec.value(process.incarnation.value);
   codec.value(process.ending);
-}
-
-void label_fields(net::WireWriter& out, const std::map<std::string, std::string>& labels) {
-  const std::vector<std::pair<std::string, std::string>> list(labels.begin(), labels.end());
-  out.list(list, kNodeFactsMax, [](net::WireWriter& each, const auto& label) {
-    each.text(label.first, kTextBytesMax);
-    each.text(label.second, kTextBytesMax);
-  });
-}
-
-void label_fields(net::WireReader& in, std::map<std::string, std::string>& labels) {
-  std::vector<std::pair<std::string, std::string>> list;
-  in.list(list, kNodeFactsMax, [](net::WireReader& each, auto& label) {
-    each.text(label.first, kTextBytesMax);
-    each.text(label.second, kTextBytesMax);
-  });
-  labels.insert(list.begin(), list.end());
 }
 
 template <class Codec>
 void share_fields(Codec& codec, typename Codec::template Ref<HeldShare> held) {
   codec.value(held.number);
-  codec.text(held.share.node, kTextBytesMax);
+  codec.text(held.share.node, kPoolTextBytesMax);
   codec.value(held.share.cores);
   codec.value(held.share.memory_bytes);
   codec.list(held.share.gpus, kNodeFactsMax,
-             [](Codec& each, auto& gpu) { each.text(gpu, kTextBytesMax); });
+             [](Codec& each, auto& gpu) { each.text(gpu, kPoolTextBytesMax); });
   label_fields(codec, held.share.labels);
   process_fields(codec, held.agent);
 }
@@ -79,7 +60,7 @@ void job_fields(Codec& codec, typename Codec::template Ref<PoolJob> job) {
   order_fields(codec, job.order);
   codec.word(job.state, PoolJobState::kQueued, PoolJobState::kEnded);
   codec.value(job.comes_back);
-  codec.text(job.why, kTextBytesMax);
+  codec.text(job.why, kPoolTextBytesMax);
   codec.value(job.port);
   process_fields(codec, job.launcher);
   codec.list(job.shares, kPoolSharesMax, [](Codec& each, auto& held) { share_fields(each, held); });
@@ -88,15 +69,15 @@ void job_fields(Codec& codec, typename Codec::template Ref<PoolJob> job) {
 
 template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<PoolLedger> ledger) {
-  codec.text(ledger.build, kTextBytesMax);
+  codec.text(ledger.build, kPoolTextBytesMax);
   codec.value(ledger.keeper);
-  codec.text(ledger.root, kTextBytesMax);
+  codec.text(ledger.root, kPoolTextBytesMax);
   codec.value(ledger.ids);
   codec.value(ledger.incarnations);
   codec.list(ledger.jobs, kPoolJobsMax + kPoolJobsKept,
              [](Codec& each, auto& job) { job_fields(each, job); });
   codec.list(ledger.quotas, kPoolQueuesMax, [](Codec& each, auto& quota) {
-    each.text(quota.queue, kTextBytesMax);
+    each.text(quota.queue, kPoolTextBytesMax);
     each.value(quota.cores);
     each.value(quota.gpus);
   });

@@ -1,5 +1,5 @@
-// Measures how long a keeper takes to place jobs on simulated nodes, from the job file to the orders
-// for its processes, and to preempt batches for a job that serves.
+// Measures how long a keeper takes to place jobs on simulated nodes, from the job file to the
+// orders for its processes, and to preempt batches for a job that serves.
 //
 //   pool_bench [--nodes N] [--jobs N]
 //
@@ -71,10 +71,11 @@ class Bench {
   Instant now_{std::chrono::hours(1)};
   std::vector<KeeperEffect> effects_;
   Keeper keeper_{{.first_port = 1024, .last_port = 65000},
-                 [this](const PoolJobOrder& order, const std::vector<Node>& free)
-                     -> Result<std::vector<Share>> {
+                 [this](const PoolJobOrder& order,
+                        const std::vector<Node>& free) -> Result<std::vector<Share>> {
                    auto config = read_pool_job(order.source, order.text, places_);
-                   return config ? shares_of(*config, free) : Result<std::vector<Share>>(config.error());
+                   return config ? shares_of(*config, free)
+                                 : Result<std::vector<Share>>(config.error());
                  },
                  {.root = "bench"},
                  now_};
@@ -87,11 +88,12 @@ void measure(size_t nodes, size_t jobs) {
     times.push_back(bench.submit(i, "batch"));
   }
   std::ranges::sort(times);
-  const auto running = std::ranges::count(bench.keeper().ledger().jobs, PoolJobState::kRunning,
-                                          &PoolJob::state);
-  std::printf("%zu nodes, %zu jobs, %td of them run: a job is placed in %.0f ms (median), %.0f ms "
-              "(most)\n",
-              nodes, jobs, running, 1e3 * times[jobs / 2], 1e3 * times.back());
+  const auto running =
+      std::ranges::count(bench.keeper().ledger().jobs, PoolJobState::kRunning, &PoolJob::state);
+  std::printf(
+      "%zu nodes, %zu jobs, %td of them run: a job is placed in %.0f ms (median), %.0f ms "
+      "(most)\n",
+      nodes, jobs, running, 1e3 * times[jobs / 2], 1e3 * times.back());
   double most = 0;
   for (size_t i = jobs; i < 4096; ++i) {
     most = std::max(most, bench.submit(i, "serve"));
@@ -109,7 +111,8 @@ int run(int argc, char** argv) {
   size_t nodes = 2000;
   size_t jobs = 50;
   for (int i = 1; i + 1 < argc; i += 2) {
-    (std::string_view(argv[i]) == "--nodes" ? nodes : jobs) = std::strtoul(argv[i + 1], nullptr, 10);
+    (std::string_view(argv[i]) == "--nodes" ? nodes : jobs) =
+        std::strtoul(argv[i + 1], nullptr, 10);
   }
   measure(nodes, jobs);
   return 0;
