@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "common/exit_code.h"
@@ -20,7 +21,7 @@ constexpr Duration kStableIfKilled = std::chrono::minutes(1);
 constexpr Duration kStable = std::chrono::hours(1);
 constexpr Duration kPauseMost = std::chrono::seconds(30);  // Before a start.
 constexpr uint32_t kFailuresMax = 5;                       // In a row, of a launcher.
-const std::string kExitCode = "exit code ";
+constexpr std::string_view kExitCode = "exit code ";
 
 Duration pause_after(uint32_t failures) {
   const Duration pause = std::chrono::seconds(1) * (1U << std::min(failures, 6U)) / 2;
@@ -217,7 +218,9 @@ void Keeper::launcher_ended(PoolJob& job, const std::string& how, Turn& turn) {
   if (job.state != PoolJobState::kRunning || how.empty()) {
     return;
   }
-  const auto ended_with = [&](int code) { return how == kExitCode + std::to_string(code); };
+  const auto ended_with = [&](int code) {
+    return how == std::string(kExitCode) + std::to_string(code);
+  };
   if (job.order.batch && ended_with(kExitOk)) {
     begin_ending(job, false, kBatchDone, turn);
   } else if (job.order.batch && ended_with(kExitRowsFailed)) {
@@ -427,11 +430,11 @@ void Keeper::end_further(PoolJob& job, Turn& turn) {
 }
 
 void Keeper::forget_old_jobs() {
-  auto ended = static_cast<size_t>(std::ranges::count_if(
-      ledger_.jobs, [](const PoolJob& job) { return job.state == PoolJobState::kEnded; }));
-  std::erase_if(ledger_.jobs, [&](const PoolJob& job) {
-    return job.state == PoolJobState::kEnded && ended > kPoolJobsKept && ended-- > 0;
-  });
+  const auto has_ended = [](const PoolJob& job) { return job.state == PoolJobState::kEnded; };
+  auto ended = static_cast<size_t>(std::ranges::count_if(ledger_.jobs, has_ended));
+  for (; ended > kPoolJobsKept; --ended) {
+    ledger_.jobs.erase(std::ranges::find_if(ledger_.jobs, has_ended));
+  }
 }
 
 }  // namespace pdjob::launcher

@@ -134,7 +134,7 @@ class Keeper {
   void tell_to_end(PoolProcess& process, Duration patience, Turn& turn);
 
   void schedule(Turn& turn);
-  bool start(PoolJob& job, std::vector<Share> shares, Turn& turn);
+  bool start(PoolJob& job, const std::vector<Share>& shares, Turn& turn);
   bool preempt_for(PoolJob& job, Turn& turn);
   std::vector<PoolJob*> waiting();
   std::string over_quota(const PoolJob& job, const std::vector<Share>& shares) const;

@@ -45,7 +45,7 @@ void Keeper::schedule(Turn& turn) {
   }
 }
 
-bool Keeper::start(PoolJob& job, std::vector<Share> shares, Turn& turn) {
+bool Keeper::start(PoolJob& job, const std::vector<Share>& shares, Turn& turn) {
   std::vector<std::string> nodes;
   for (const Share& share : shares) {
     nodes.push_back(share.node);
@@ -61,7 +61,7 @@ bool Keeper::start(PoolJob& job, std::vector<Share> shares, Turn& turn) {
   job.state = PoolJobState::kRunning;
   job.port = port;
   job.launcher = {.node = node, .due = turn.now};
-  for (Share& share : shares) {
+  for (const Share& share : shares) {
     job.shares.push_back({.number = ++job.shares_made,
                           .share = share,
                           .agent = {.node = share.node, .due = turn.now}});

@@ -251,8 +251,8 @@ Status PoolArguments::cancel() const {
 
 Status PoolArguments::set_quota() const {
   const std::string body = queue_ + " " + std::to_string(cores_) + " " + std::to_string(gpus_);
-  PDJOB_TRY(const std::string done, ask({.method = "POST", .target = "/quota", .body = body}));
-  return ok();
+  const auto done = ask({.method = "POST", .target = "/quota", .body = body});
+  return done ? ok() : Status(done.error());
 }
 
 }  // namespace pdjob::launcher

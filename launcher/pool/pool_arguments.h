@@ -55,7 +55,6 @@ class PoolArguments {
   std::string job_;
   bool wait_ = false;
   bool json_ = false;
-  bool log_ = false;
   uint64_t cores_ = 0;
   uint64_t gpus_ = 0;
 };
