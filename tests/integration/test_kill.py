@@ -132,19 +132,21 @@ def test_stop_finishes_what_is_under_way_and_leaves_nothing(sig, code):
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
         job = Job(job_yaml(folder), folder).wait_ready()
         children = descendants(job.pid)
-        answers = []
-        client = threading.Thread(
-            target=lambda: answers.append(httpx.post(job.url + "/v1/completions", json={**BODY, "max_tokens": 250, "ignore_eos": True}, timeout=60))
-        )
-        def busy():
-            return any(p["load"]["requests_running"] for p in job.processes().values() if p.get("load"))
+        begun, lines = threading.Event(), []
 
-        eventually(lambda: not busy(), 20, "the launcher's probes have ended")
+        def read():
+            body = {**BODY, "max_tokens": 250, "ignore_eos": True, "stream": True}
+            with httpx.stream("POST", job.url + "/v1/completions", json=body, timeout=60) as reply:
+                for line in reply.iter_lines():
+                    lines.append(line)
+                    begun.set()
+
+        client = threading.Thread(target=read)
         client.start()
-        eventually(busy, 20, "request running")
+        assert begun.wait(60)
         assert job.stop(sig) == code, job.log_tail()
         client.join()
-        assert answers[0].status_code == 200
+        assert len(lines) > 250 and "data: [DONE]" in lines
         assert not any(pathlib.Path(f"/proc/{child}").exists() for child in children)
 
 
