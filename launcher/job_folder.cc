@@ -283,13 +283,13 @@ uint64_t JobFolder::last_launcher() const { return read_lease(path_).value_or(Le
 
 Status JobFolder::begin_lease(uint64_t launcher, Instant now) const {
   PDJOB_TRY(const Fence fence, Fence::pass(path_, launcher, getpid()));
-  PDJOB_TRY_STATUS(fence.renew({launcher, getpid(), milliseconds_of(now)}, Fence::Durable::kYes));
+  PDJOB_TRY_STATUS(fence.renew({launcher, getpid(), milliseconds_of(now)}, Durable::kYes));
   return fsync(lock_.get()) == 0 ? ok() : Status(system_error("cannot write " + path_));
 }
 
 Status JobFolder::renew_lease(uint64_t launcher, Instant now) const {
   PDJOB_TRY(const Fence fence, Fence::pass(path_, launcher, getpid()));
-  return fence.renew({launcher, getpid(), milliseconds_of(now)}, Fence::Durable::kNo);
+  return fence.renew({launcher, getpid(), milliseconds_of(now)}, Durable::kNo);
 }
 
 Result<int64_t> JobFolder::silent_launcher(const std::string& state_dir, const std::string& job,

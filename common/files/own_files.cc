@@ -87,13 +87,14 @@ Status make_own_file(const std::string& path) {
   return ok();
 }
 
-Status write_own_text(const std::string& path, std::string_view text) {
+Status write_own_text(const std::string& path, std::string_view text, Durable durable) {
   const std::string draft = path + ".new";
   unlink(draft.c_str());
   const Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
   if (!file.valid() ||
       write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      fdatasync(file.get()) != 0 || rename(draft.c_str(), path.c_str()) != 0) {
+      (durable == Durable::kYes && fdatasync(file.get()) != 0) ||
+      rename(draft.c_str(), path.c_str()) != 0) {
     return system_error("cannot write " + path);
   }
   return ok();

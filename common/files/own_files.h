@@ -17,7 +17,9 @@ Status make_own_folder(const std::string& path);
 // may exchange files in its folder.
 Status make_own_file(const std::string& path);
 
-// Writes the whole file for the owner only, or nothing. It survives a power cut.
-Status write_own_text(const std::string& path, std::string_view text);
+// Writes the whole file for the owner only, or nothing. kYes: it survives a power cut.
+enum class Durable { kNo, kYes };
+Status write_own_text(const std::string& path, std::string_view text,
+                      Durable durable = Durable::kNo);
 
 }  // namespace pdjob

@@ -95,6 +95,11 @@ std::vector<Node> Keeper::nodes() const {
   return nodes;
 }
 
+const Node* Keeper::node(const std::string& name) const {
+  const auto at = nodes_.find(name);
+  return at == nodes_.end() ? nullptr : &at->second.node;
+}
+
 std::vector<Node> Keeper::free_nodes(const std::set<uint64_t>& without) const {
   std::vector<Node> free;
   for (const auto& [name, state] : nodes_) {
@@ -246,6 +251,13 @@ void Keeper::tell_to_end(PoolProcess& process, Duration patience, Turn& turn) {
   }
 }
 
+void Keeper::kill_if_due(PoolProcess& process, Turn& turn) {
+  if (process.ending && process.due <= turn.now) {
+    process.due = kNever;
+    turn.emit(EndProcess{process.node, process.incarnation, Signal::kKill});
+  }
+}
+
 // --- orders
 
 void Keeper::on(const JobSubmitted& event, Turn& turn) {
@@ -343,10 +355,8 @@ void Keeper::run(PoolJob& job, Turn& turn) {
     if (is_due(held.agent)) {
       begin(held.agent);
       turn.emit(StartShare{job.id, held.number});
-    } else if (held.agent.ending && held.agent.due <= turn.now) {
-      held.agent.due = kNever;
-      turn.emit(EndProcess{held.agent.node, held.agent.incarnation, Signal::kKill});
     }
+    kill_if_due(held.agent, turn);
   }
 }
 
@@ -395,18 +405,12 @@ void Keeper::begin_ending(PoolJob& job, bool comes_back, const std::string& why,
 // First the launcher, which lets requests finish, then the shares.
 void Keeper::end_further(PoolJob& job, Turn& turn) {
   PoolProcess& launcher = job.launcher;
-  const auto kill_if_due = [&](PoolProcess& process) {
-    if (process.ending && process.due <= turn.now) {
-      process.due = kNever;
-      turn.emit(EndProcess{process.node, process.incarnation, Signal::kKill});
-    }
-  };
   if (runs(launcher) && !is_here(launcher.node) && turn.now >= surely_over(launcher.node)) {
     launcher = {};
   }
   if (runs(launcher)) {
     tell_to_end(launcher, kLauncherEnds, turn);
-    kill_if_due(launcher);
+    kill_if_due(launcher, turn);
     return;
   }
   std::erase_if(job.shares, [&](const HeldShare& held) {
@@ -414,7 +418,7 @@ void Keeper::end_further(PoolJob& job, Turn& turn) {
   });
   for (HeldShare& held : job.shares) {
     tell_to_end(held.agent, kShareEnds, turn);
-    kill_if_due(held.agent);
+    kill_if_due(held.agent, turn);
   }
   if (job.shares.empty()) {
     job.state = job.comes_back ? PoolJobState::kQueued : PoolJobState::kEnded;

@@ -95,6 +95,8 @@ class Keeper {
   const PoolJob* job(uint64_t id) const;
   // The nodes that are here.
   std::vector<Node> nodes() const;
+  // Null: it is not here.
+  const Node* node(const std::string& name) const;
   // With what no job holds, or none but these.
   std::vector<Node> free_nodes(const std::set<uint64_t>& without = {}) const;
   // Why this job cannot be taken; empty: it can.
@@ -131,7 +133,8 @@ class Keeper {
   void move_share(PoolJob& job, HeldShare& held, Turn& turn);
   void move_launcher(PoolJob& job, Turn& turn);
   void begin_ending(PoolJob& job, bool comes_back, const std::string& why, Turn& turn);
-  void tell_to_end(PoolProcess& process, Duration patience, Turn& turn);
+  static void tell_to_end(PoolProcess& process, Duration patience, Turn& turn);
+  static void kill_if_due(PoolProcess& process, Turn& turn);
 
   void schedule(Turn& turn);
   bool start(PoolJob& job, const std::vector<Share>& shares, Turn& turn);

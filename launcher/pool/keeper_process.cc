@@ -27,6 +27,7 @@
 #include "launcher/agents/agent_cluster.h"
 #include "launcher/agents/build_version.h"
 #include "launcher/job_folder.h"
+#include "launcher/plan/gpu_shares.h"
 #include "launcher/pool/job_shares.h"
 #include "launcher/pool/keeper.h"
 #include "launcher/pool/pool_specs.h"
@@ -138,7 +139,8 @@ class KeeperProcess final : Cluster::Handler {
       return;
     }
     renew_lease();
-    if (const Status written = write_own_text(folder_.path() + kLedger, bytes); !written) {
+    if (const Status written = write_own_text(folder_.path() + kLedger, bytes, Durable::kYes);
+        !written) {
       leave(kExitFailed, written.error().message);
     }
     saved_ = std::move(bytes);
@@ -187,12 +189,8 @@ class KeeperProcess final : Cluster::Handler {
   void carry_out(const SayOfPool& effect) { log::info(effect.text); }
 
   std::string host_of(const std::string& node) const {
-    for (const Node& each : core_.nodes()) {
-      if (each.name == node) {
-        return each.host;
-      }
-    }
-    return "";
+    const Node* const found = core_.node(node);
+    return found == nullptr ? "" : found->host;
   }
   std::string agents_address(const PoolJob& job) const {
     return net::HttpAddress{host_of(job.launcher.node), job.port}.to_string();
@@ -236,7 +234,7 @@ void KeeperProcess::carry_out(const StartLauncher& effect) {
     return;
   }
   const auto here = std::ranges::count_if(
-      job->shares, [&](const HeldShare& held) { return !host_of(held.share.node).empty(); });
+      job->shares, [&](const HeldShare& held) { return core_.node(held.share.node) != nullptr; });
   const LaunchSpec launch{.job = job->order.name,
                           .text = job->order.text,
                           .source = job->order.source,
@@ -268,16 +266,12 @@ void KeeperProcess::carry_out(const StartShare& effect) {
                        .cores = share.cores,
                        .memory_bytes = share.memory_bytes,
                        .labels = share.labels};
-  std::string gpus;
-  for (const std::string& gpu : share.gpus) {
-    gpus += (gpus.empty() ? "" : ",") + gpu;
-  }
   cluster_->spawn({.node = share.node,
                    .incarnation = held->agent.incarnation,
                    .spec = {.job = job->order.name,
                             .name = "share-" + job->order.name + "-" + std::to_string(held->number),
                             .host = host_of(share.node),
-                            .gpus = gpus,
+                            .gpus = gpus_text(share.gpus),
                             .command = kShareCommand,
                             .work = encode(spec)}});
 }

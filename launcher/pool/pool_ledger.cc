@@ -3,25 +3,20 @@
 #include <span>
 #include <string_view>
 
-#include "common/crypto/blake2b.h"
 #include "common/limits.h"
 #include "launcher/agents/agent_message.h"
 #include "launcher/pool/pool_fields.h"
+#include "launcher/run/sealed_bytes.h"
 #include "net/control/wire_fields.h"
 
 namespace pdjob::launcher {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x706a6470;  // "pdjp" as bytes on disk.
-constexpr uint16_t kVersion = 1;
-constexpr size_t kHeadBytes = 6;
-
-Digest digest_of(std::string_view bytes) { return Blake2b("pdjob pool").add(bytes).finish(); }
-
-std::string_view as_text(const Digest& digest) {
-  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
-}
+constexpr SealKind kSeal = {.magic = 0x706a6470,  // "pdjp" as bytes on disk.
+                            .version = 1,
+                            .purpose = "pdjob pool",
+                            .name = "the pool's ledger"};
 
 template <class Codec>
 void order_fields(Codec& codec, typename Codec::template Ref<PoolJobOrder> order) {
@@ -88,36 +83,17 @@ void fields(Codec& codec, typename Codec::template Ref<PoolLedger> ledger) {
 std::string encode(const PoolLedger& ledger) {
   std::string bytes;
   net::WireWriter writer(bytes);
-  writer.value(kMagic);
-  writer.value(kVersion);
   fields(writer, ledger);
-  bytes += as_text(digest_of(bytes));
-  return bytes;
+  return seal(kSeal, bytes);
 }
 
 Result<PoolLedger> decode_pool_ledger(const std::string& bytes) {
-  const Error corrupt{ErrorCode::kCorrupt, "the pool's ledger is damaged"};
-  if (bytes.size() < kHeadBytes + Digest().size()) {
-    return corrupt;
-  }
-  const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - Digest().size());
+  PDJOB_TRY(const std::string_view body, unseal(kSeal, bytes));
   net::WireReader reader(std::as_bytes(std::span(body.data(), body.size())));
-  uint32_t magic = 0;
-  uint16_t version = 0;
-  reader.value(magic);
-  reader.value(version);
-  if (magic != kMagic || bytes.substr(body.size()) != as_text(digest_of(body))) {
-    return corrupt;
-  }
-  if (version != kVersion) {
-    return Error{ErrorCode::kUnsupported, "the pool's ledger is of version " +
-                                              std::to_string(version) + ", here is " +
-                                              std::to_string(kVersion)};
-  }
   PoolLedger ledger;
   fields(reader, ledger);
   if (reader.failed() || !reader.at_end()) {
-    return corrupt;
+    return damaged(kSeal);
   }
   return ledger;
 }

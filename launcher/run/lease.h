@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "common/files/own_files.h"
 #include "common/result.h"
 #include "net/loop/socket.h"
 
@@ -34,8 +35,6 @@ class Fence {
   // kUnavailable: the lease cannot be opened or is being written.
   static Result<Fence> pass(const std::string& folder, uint64_t launcher, int64_t pid);
 
-  // kYes: it survives a power cut.
-  enum class Durable { kNo, kYes };
   Status renew(const Lease& lease, Durable durable) const;
 
  private:

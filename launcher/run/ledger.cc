@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <variant>
 
-#include "common/crypto/blake2b.h"
 #include "common/limits.h"
 #include "launcher/job/time_fields.h"
+#include "launcher/run/sealed_bytes.h"
 #include "net/control/process_spec.h"
 #include "net/control/wire_fields.h"
 
@@ -18,19 +17,14 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x6c6a6470;  // "pdjl" as bytes on disk.
-constexpr uint16_t kVersion = 10;
-constexpr size_t kHeadBytes = 6;
+constexpr SealKind kSeal = {.magic = 0x6c6a6470,  // "pdjl" as bytes on disk.
+                            .version = 10,
+                            .purpose = "pdjob ledger",
+                            .name = "the ledger"};
 constexpr size_t kTextBytesMax = 64 * limits::kKiB;
 constexpr size_t kConfigBytesMax = size_t{4} * 1024 * 1024;
 constexpr size_t kGroupsMax = 2 * limits::kWorkersMax;  // A model has two, and a worker.
 constexpr Duration kLongAgo = std::chrono::hours(24);   // Nobody remembers it.
-
-Digest digest_of(std::string_view bytes) { return Blake2b("pdjob ledger").add(bytes).finish(); }
-
-std::string_view as_text(const Digest& digest) {
-  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
-}
 
 template <class Codec>
 void head_fields(Codec& codec, typename Codec::template Ref<JobLedger> ledger) {
@@ -170,36 +164,18 @@ void take(JobLedger& ledger, const Job& job) {
 std::string encode(const JobLedger& ledger) {
   std::string bytes;
   net::WireWriter writer(bytes);
-  writer.value(kMagic);
-  writer.value(kVersion);
   head_fields(writer, ledger);
   fields(writer, ledger.specs);
   fields(writer, ledger.earlier_specs);
   writer.list(ledger.plan_nodes, kNodesMax,
               [](net::WireWriter& out, const Node& node) { write_fields(out, node); });
   write_fields(writer, ledger.job);
-  bytes += as_text(digest_of(bytes));
-  return bytes;
+  return seal(kSeal, bytes);
 }
 
 Result<JobLedger> decode_ledger(const std::string& bytes) {
-  const Error corrupt{ErrorCode::kCorrupt, "the ledger is damaged"};
-  if (bytes.size() < kHeadBytes + Digest().size()) {
-    return corrupt;
-  }
-  const std::string_view body = std::string_view(bytes).substr(0, bytes.size() - Digest().size());
+  PDJOB_TRY(const std::string_view body, unseal(kSeal, bytes));
   net::WireReader reader(std::as_bytes(std::span(body.data(), body.size())));
-  uint32_t magic = 0;
-  uint16_t version = 0;
-  reader.value(magic);
-  reader.value(version);
-  if (magic != kMagic || bytes.substr(body.size()) != as_text(digest_of(body))) {
-    return corrupt;
-  }
-  if (version != kVersion) {
-    return Error{ErrorCode::kUnsupported, "the ledger is of version " + std::to_string(version) +
-                                              ", here is " + std::to_string(kVersion)};
-  }
   JobLedger ledger;
   head_fields(reader, ledger);
   fields(reader, ledger.specs);
@@ -208,7 +184,7 @@ Result<JobLedger> decode_ledger(const std::string& bytes) {
               [](net::WireReader& in, Node& node) { read_fields(in, node); });
   read_fields(reader, ledger.job);
   if (reader.failed() || !reader.at_end()) {
-    return corrupt;
+    return damaged(kSeal);
   }
   return ledger;
 }

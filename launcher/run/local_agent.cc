@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/files/own_files.h"
 #include "common/log.h"
 #include "launcher/clusters/vital_signs.h"
 #include "launcher/run/held_lock.h"
@@ -38,16 +39,6 @@ int64_t pid_in(const std::string& path) {
 }
 
 std::string key_path(const std::string& folder) { return folder + "/agent.key"; }
-
-Status write_key(const std::string& path, const std::string& key) {
-  unlink(path.c_str());
-  const net::Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file.valid() ||
-      write(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size())) {
-    return system_error("cannot write " + path);
-  }
-  return ok();
-}
 
 }  // namespace
 
@@ -127,7 +118,7 @@ Status LocalAgent::start() {
   if (!lock.valid() || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return system_error("cannot lock " + path);
   }
-  PDJOB_TRY_STATUS(write_key(key_path(options_.folder), options_.key));
+  PDJOB_TRY_STATUS(write_own_text(key_path(options_.folder), options_.key));
   std::vector<net::Fd> held;
   std::vector<int> inherited = {lock.get()};
   for (const HeldPort& port : options_.ports) {

@@ -248,7 +248,7 @@ def test_a_folder_that_somebody_removes_is_made_anew_and_the_job_goes_on(orphan_
             if not list(job.folder.glob("state/*/launcher.json")):
                 break
         eventually(lambda: list(job.folder.glob("state/*/launcher.json")), 30, "the folder is there again")
-        assert "it is made anew" in job.log_tail()
+        eventually(lambda: "it is made anew" in job.log_tail(), 30, "the launcher has said so, once all files are there")
         os.kill(pids["decode-0"], signal.SIGKILL)
         eventually(lambda: job.processes()["decode-0"]["restarts"] == 1 and job.processes()["decode-0"]["state"] == "ready", 60, "the worker comes back")
         assert {name for name, process in job.processes().items() if process["pid"] != pids[name]} == {"decode-0"}

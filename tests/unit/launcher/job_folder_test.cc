@@ -92,7 +92,7 @@ TEST_F(JobFolderTest, AReplacedLauncherOverwritesNothingOfItsSuccessor) {
   ASSERT_TRUE(folder->save(ledger(1)));
   {
     const auto next = Fence::pass(folder->path(), 2, getpid() + 1);
-    ASSERT_TRUE(next->renew({2, getpid() + 1, 0}, Fence::Durable::kYes));
+    ASSERT_TRUE(next->renew({2, getpid() + 1, 0}, Durable::kYes));
   }
   EXPECT_EQ(folder->save(ledger(1, 11)).error().code, ErrorCode::kCancelled);
   EXPECT_EQ(folder->renew_lease(1, now_).error().code, ErrorCode::kCancelled);

@@ -27,7 +27,7 @@ class LeaseTest : public testing::Test {
   void renew(const Lease& lease) const {
     const auto fence = Fence::pass(path_, lease.launcher, lease.pid);
     ASSERT_TRUE(fence);
-    EXPECT_TRUE(fence->renew(lease, Fence::Durable::kYes));
+    EXPECT_TRUE(fence->renew(lease, Durable::kYes));
   }
 
   std::string path_ = "/tmp/pdjob-lease-XXXXXX";
