@@ -1,5 +1,6 @@
 // TwoWindows: what happened lately, in a window of time that fills and the one before it. Older
-// windows are forgotten. RecentMean: what was measured in the last one or two minutes. Values.
+// windows are forgotten. RecentMean: what was measured in the last one or two minutes. FadingLine:
+// how one quantity has followed another. Values.
 #pragma once
 
 #include <algorithm>
@@ -69,6 +70,50 @@ class RecentMean {
     uint64_t count = 0;
   };
   TwoWindows<Sum> windows_{kWindow};
+};
+
+// y = a + b x, from pairs of which old ones fade. a and b are not below zero.
+class FadingLine {
+ public:
+  // What remains of the weight of old pairs with each new one. b is at least `slope_part` of y / x.
+  struct Options {
+    double fade = 0.97;
+    double slope_part = 0.25;
+  };
+  FadingLine() : FadingLine(Options{}) {}
+  explicit FadingLine(const Options& options) : options_(options) {}
+
+  void add(double x, double y) {
+    for (double* sum : {&weight_, &x_, &y_, &xx_, &xy_}) {
+      *sum *= options_.fade;
+    }
+    weight_ += 1;
+    x_ += x;
+    y_ += y;
+    xx_ += x * x;
+    xy_ += x * y;
+  }
+  bool known() const { return weight_ > 0; }
+  double a() const { return known() ? std::max(0.0, (y_ - b() * x_) / weight_) : 0; }
+  // Without a spread in x, the whole of y is taken to grow with x: the careful guess.
+  double b() const {
+    constexpr double kSpreadMin = 0.1;  // Variance of x below which a line has no slope.
+    if (!known() || x_ == 0) {
+      return 0;
+    }
+    const double mean_x = x_ / weight_;
+    const double variance = xx_ / weight_ - mean_x * mean_x;
+    const double proportional = y_ / x_;
+    if (variance < kSpreadMin) {
+      return proportional;
+    }
+    const double slope = (xy_ / weight_ - mean_x * y_ / weight_) / variance;
+    return std::clamp(slope, options_.slope_part * proportional, proportional);
+  }
+
+ private:
+  Options options_;
+  double weight_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;
 };
 
 }  // namespace pdjob

@@ -26,6 +26,11 @@ void read(ConfigReader& in, DecodeConfig& config) {
   in.field("requests_queued", config.requests_queued,
            {.doc = "Requests that wait in one decode worker; beyond, it answers 503."},
            {.min = 1, .max = limits::kRequestsQueuedMax});
+  in.field("background_slowdown", config.background_slowdown,
+           {.doc = "By so large a part may a step with other requests get longer for requests in "
+                   "the background (rows of batches, `service_tier: flex`). 0: these get only "
+                   "the steps without others, and one token in 64 steps."},
+           {.min = 0.0, .max = 10.0});
   in.field("prefix_cache", config.prefix_cache,
            {.doc = "As in `prefill`, of prompts that the decode worker computes itself."});
 }

@@ -18,7 +18,10 @@ struct DecodeConfig {
   // kShortChunk in a decode worker of a job whose CPU computes.
   uint32_t local_chunk_tokens = 0;
   uint32_t requests_queued = 256;  // Further requests get 503.
-  // Free sequences keep the rows of their prompts (worker/core/prompt_cache.h).
+  // By so large a part may a step get longer for requests in the background
+  // (worker/batching/spare_room.h).
+  double background_slowdown = 0.08;
+  // Free sequences keep the rows of their prompts (worker/batching/prompt_cache.h).
   bool prefix_cache = true;
 };
 

@@ -1,5 +1,8 @@
 #include "decode/decode_worker.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace pdjob::decode {
 
 using worker::KvMode;
@@ -24,7 +27,8 @@ DecodeWorker::DecodeWorker(const DecodeConfig& config, const worker::EngineSize&
                 .prompt_tokens_per_step = chunk_of(config),
                 .prompt_tokens_alone = kAlone * chunk_of(config),
                 .prefix_cache = config.prefix_cache,
-                .order = worker::PromptCache::Order::kLowestFirst}) {}
+                .order = worker::PromptCache::Order::kLowestFirst,
+                .background_slowdown = config.background_slowdown}) {}
 
 void DecodeWorker::step(const worker::Event& event, Instant now, Effects& effects) {
   std::visit([&](const auto& e) { on(e, now, effects); }, event);
@@ -35,10 +39,11 @@ void DecodeWorker::on(const Other& /*event*/, Instant /*now*/, Effects& /*effect
   PDJOB_CHECK(false, "a decode worker never offers, so nothing can come of an offer");
 }
 
-void DecodeWorker::on(const worker::RequestArrived& event, Instant /*now*/, Effects& effects) {
+void DecodeWorker::on(const worker::RequestArrived& event, Instant now, Effects& effects) {
   PDJOB_CHECK(event.kv != KvMode::kOffer);
+  batcher_.note_arrival(event, now);
   queue_.push(event, effects);
-  admit(effects);
+  admit(now, effects);
   if (event.kv == KvMode::kFetch && queue_.holds(event.request)) {
     effects.push_back(worker::AwaitFetch{event.request});
   }
@@ -52,13 +57,31 @@ std::map<RequestId, uint32_t> DecodeWorker::prompts_by_group() const {
   return prompts;
 }
 
-void DecodeWorker::admit(Effects& effects) {
-  while (!queue_.empty() && batcher_.sequences_free() > 0) {
+// A fetch cannot give way, and where others keep the prefill worker busy, it may wait for long.
+bool DecodeWorker::too_many_fetches(Instant now) const {
+  const uint32_t most = batcher_.reserve(now);
+  const auto fetching = std::ranges::count_if(
+      fetches_, [](const auto& each) { return each.second.request.background; });
+  return most > 0 && std::cmp_greater_equal(fetching, most);
+}
+
+void DecodeWorker::admit(Instant now, Effects& effects) {
+  while (!queue_.empty()) {
     const worker::RequestArrived next = *queue_.in_turn(prompts_by_group()).front();
-    auto held = batcher_.take(next, effects);
-    if (!held) {
+    const uint32_t needed = batcher_.needed_for(next, now);
+    if (next.background && too_many_fetches(now)) {
       return;
     }
+    if (!next.background) {
+      for (worker::RequestArrived& gone : batcher_.make_way(needed, effects)) {
+        queue_.put_back(std::move(gone));
+      }
+    }
+    if (batcher_.sequences_free() < needed) {
+      return;
+    }
+    auto held = batcher_.take(next, effects);
+    PDJOB_CHECK(held.has_value(), next.request);
     queue_.take(next.request);
     if (next.kv == KvMode::kFetch) {
       effects.push_back(worker::StartFetch{.request = next.request,
@@ -71,7 +94,7 @@ void DecodeWorker::admit(Effects& effects) {
   }
 }
 
-void DecodeWorker::on(const worker::RequestCancelled& event, Instant /*now*/, Effects& effects) {
+void DecodeWorker::on(const worker::RequestCancelled& event, Instant now, Effects& effects) {
   if (queue_.cancel(event.request, effects)) {
     // It held no sequences yet.
   } else if (const auto fetch = fetches_.find(event.request); fetch != fetches_.end()) {
@@ -83,28 +106,29 @@ void DecodeWorker::on(const worker::RequestCancelled& event, Instant /*now*/, Ef
     batcher_.drop(event.request, Rows::kKeep, effects);
     effects.push_back(worker::EndRequest{event.request});
   }
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void DecodeWorker::on(const worker::EngineFree& /*event*/, Instant /*now*/, Effects& effects) {
-  auto items = batcher_.next_batch();
+void DecodeWorker::on(const worker::EngineFree& /*event*/, Instant now, Effects& effects) {
+  auto items = batcher_.next_batch(now);
   if (!items.empty()) {
     effects.push_back(worker::RunStep{std::move(items)});
   }
 }
 
-void DecodeWorker::on(const worker::StepFinished& event, Instant /*now*/, Effects& effects) {
-  batcher_.batch_finished();
-  take_tokens(event.sampled, event.failed, effects);
+void DecodeWorker::on(const worker::StepFinished& event, Instant now, Effects& effects) {
+  batcher_.batch_finished(now);
+  take_tokens(event.sampled, event.failed, now, effects);
 }
 
-void DecodeWorker::on(const worker::TailSampled& event, Instant /*now*/, Effects& effects) {
-  take_tokens(event.sampled, event.failed, effects);
+void DecodeWorker::on(const worker::TailSampled& event, Instant now, Effects& effects) {
+  take_tokens(event.sampled, event.failed, now, effects);
 }
 
 void DecodeWorker::take_tokens(const std::vector<worker::SampledToken>& sampled,
-                               const std::vector<worker::SampleFailure>& failed, Effects& effects) {
+                               const std::vector<worker::SampleFailure>& failed, Instant now,
+                               Effects& effects) {
   for (const auto& failure : failed) {
     fail(failure.request, failure.error, effects);
   }
@@ -114,19 +138,19 @@ void DecodeWorker::take_tokens(const std::vector<worker::SampledToken>& sampled,
       effects.push_back(worker::EndRequest{token.request});
     }
   }
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void DecodeWorker::on(const worker::StepFailed& event, Instant /*now*/, Effects& effects) {
+void DecodeWorker::on(const worker::StepFailed& event, Instant now, Effects& effects) {
   for (const RequestId request : batcher_.requests_in_batch()) {
     fail(request, event.error, effects);
   }
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void DecodeWorker::on(const worker::RowsFetched& event, Instant /*now*/, Effects& effects) {
+void DecodeWorker::on(const worker::RowsFetched& event, Instant now, Effects& effects) {
   const auto found = fetches_.find(event.request);
   PDJOB_CHECK(found != fetches_.end(), event.request);
   Fetch fetch = std::move(found->second);
@@ -134,14 +158,14 @@ void DecodeWorker::on(const worker::RowsFetched& event, Instant /*now*/, Effects
   if (fetch.cancelled) {
     clear(fetch.held, effects);
     effects.push_back(worker::EndRequest{event.request});
-    admit(effects);
+    admit(now, effects);
     return report_if_drained(effects);
   }
   batcher_.start_decoding(fetch.request, fetch.held);
   effects.push_back(worker::SampleTail{.request = event.request, .choices = fetch.request.choices});
 }
 
-void DecodeWorker::on(const worker::FetchFailed& event, Instant /*now*/, Effects& effects) {
+void DecodeWorker::on(const worker::FetchFailed& event, Instant now, Effects& effects) {
   const auto found = fetches_.find(event.request);
   PDJOB_CHECK(found != fetches_.end(), event.request);
   Fetch fetch = std::move(found->second);
@@ -156,35 +180,35 @@ void DecodeWorker::on(const worker::FetchFailed& event, Instant /*now*/, Effects
     effects.push_back(worker::FailRequest{event.request, event.error});
   }
   effects.push_back(worker::EndRequest{event.request});
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void DecodeWorker::on(const worker::FetchReleased& event, Instant /*now*/, Effects& effects) {
+void DecodeWorker::on(const worker::FetchReleased& event, Instant now, Effects& effects) {
   const auto found = retired_.find(event.request);
   PDJOB_CHECK(found != retired_.end(), event.request);
   batcher_.give_back(found->second, {}, effects);
   retired_.erase(found);
-  admit(effects);
+  admit(now, effects);
 }
 
-void DecodeWorker::on(const worker::LoadEnded& event, Instant /*now*/, Effects& effects) {
+void DecodeWorker::on(const worker::LoadEnded& event, Instant now, Effects& effects) {
   const auto load = batcher_.load_ended(event, effects);
   if (load && load->failed) {
     fail(load->request, worker::store_failed(), effects);
   }
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void DecodeWorker::on(const worker::LoadReleased& event, Instant /*now*/, Effects& effects) {
+void DecodeWorker::on(const worker::LoadReleased& event, Instant now, Effects& effects) {
   batcher_.load_released(event.sequence, effects);
-  admit(effects);
+  admit(now, effects);
 }
 
 void DecodeWorker::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
   queue_.expire(now, effects);
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
@@ -211,7 +235,7 @@ void DecodeWorker::clear(const worker::Held& held, Effects& effects) {
 void DecodeWorker::report_if_drained(Effects& effects) {
   // The request of a retired sequence has ended, so the sequence does not delay the drain.
   if (!drained_reported_ && queue_.closed() && queue_.empty() && fetches_.empty() &&
-      batcher_.requests() == 0) {
+      batcher_.empty()) {
     drained_reported_ = true;
     effects.push_back(worker::ReportDrained{});
   }
@@ -221,13 +245,19 @@ Instant DecodeWorker::next_wakeup() const { return queue_.next_wakeup(); }
 
 worker::CoreLoad DecodeWorker::load() const {
   worker::CoreLoad load{
-      .requests_running = static_cast<uint32_t>(batcher_.requests() + fetches_.size()),
-      .requests_queued = queue_.size(),
-      .tokens_queued = batcher_.prompt_tokens_left() + queue_.prompt_tokens(),
-      .rows_used = batcher_.rows_used(),
-      .rows_max = uint64_t{engine_.sequences} * engine_.rows_per_sequence};
-  for (const auto& [request, fetch] : fetches_) {
-    load.rows_used += fetch.request.prompt_tokens;
+      .requests_running = batcher_.requests(false),
+      .requests_queued = queue_.size() - queue_.in_background(),
+      .tokens_queued = batcher_.prompt_tokens_left(false) + queue_.prompt_tokens(),
+      .rows_used = batcher_.rows_used(false),
+      .rows_max = uint64_t{engine_.sequences} * engine_.rows_per_sequence,
+      .background_running = batcher_.requests(true),
+      .background_queued = queue_.in_background(),
+      .background_rows = batcher_.rows_used(true),
+      .ways_given = batcher_.ways_given()};
+  for (const auto& [id, fetch] : fetches_) {
+    const bool background = fetch.request.background;
+    (background ? load.background_running : load.requests_running) += 1;
+    (background ? load.background_rows : load.rows_used) += fetch.request.prompt_tokens;
   }
   load.rows_used += retired_.size() * engine_.rows_per_sequence;
   return load;

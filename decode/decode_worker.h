@@ -14,16 +14,19 @@
 // If a fetch fails while its peer may still write, its sequence stays retired until FetchReleased.
 // No other request gets its rows before that.
 //
+// A request that finds no free sequence takes one of a request in the background, which queues
+// again and goes on later, by the tokens that it has (worker/batching/batcher.h).
+//
 // A sequence that becomes free keeps the rows of a prompt that was computed here. The next prompt
-// computed here may reuse them (worker/core/prompt_cache.h). Pure.
+// computed here may reuse them (worker/batching/prompt_cache.h). Pure.
 #pragma once
 
 #include <map>
 #include <vector>
 
 #include "decode/decode_config.h"
-#include "worker/core/batcher.h"
-#include "worker/core/request_queue.h"
+#include "worker/batching/batcher.h"
+#include "worker/batching/request_queue.h"
 #include "worker/core/worker_core.h"
 
 namespace pdjob::decode {
@@ -64,9 +67,10 @@ class DecodeWorker final : public worker::WorkerCore {
 
   // How many prompts of each client's request hold sequences.
   std::map<RequestId, uint32_t> prompts_by_group() const;
-  void admit(Effects& effects);
+  bool too_many_fetches(Instant now) const;
+  void admit(Instant now, Effects& effects);
   void take_tokens(const std::vector<worker::SampledToken>& sampled,
-                   const std::vector<worker::SampleFailure>& failed, Effects& effects);
+                   const std::vector<worker::SampleFailure>& failed, Instant now, Effects& effects);
   void fail(RequestId request, const Error& error, Effects& effects);
   void clear(const worker::Held& held, Effects& effects);
   void report_if_drained(Effects& effects);

@@ -18,6 +18,7 @@ constexpr const char* kOwnKeys[] = {"kv_type",
                                     "batch_tokens",
                                     "shared_kv",
                                     "gpu_layers",
+                                    "fake_delay_per_step",
                                     "fake_delay_per_token",
                                     "fake_crash_on_token",
                                     "fake_hang_on_token"};
@@ -66,12 +67,12 @@ const char* to_string(KvType type) {
 
 bool same_engine(const EngineConfig& one, const EngineConfig& other) {
   const auto all = [](const EngineConfig& engine) {
-    return std::tie(engine.kind, engine.model_path, engine.served_name, engine.kv_type, engine.cpu,
-                    engine.threads, engine.lend_threads, engine.sequences,
-                    engine.tokens_per_sequence, engine.batch_tokens, engine.shared_kv, engine.gpu,
-                    engine.gpu_layers, engine.cuda.device, engine.cuda.library,
-                    engine.cpu_computes_in_gpu_memory, engine.fake_delay_per_token,
-                    engine.fake_crash_on_token, engine.fake_hang_on_token);
+    return std::tie(
+        engine.kind, engine.model_path, engine.served_name, engine.kv_type, engine.cpu,
+        engine.threads, engine.lend_threads, engine.sequences, engine.tokens_per_sequence,
+        engine.batch_tokens, engine.shared_kv, engine.gpu, engine.gpu_layers, engine.cuda.device,
+        engine.cuda.library, engine.cpu_computes_in_gpu_memory, engine.fake_delay_per_step,
+        engine.fake_delay_per_token, engine.fake_crash_on_token, engine.fake_hang_on_token);
   };
   return one.kind != EngineKind::kForeign && all(one) == all(other);
 }
@@ -125,6 +126,9 @@ void read(ConfigReader& in, EngineConfig& config) {
            {"Layers that the GPU computes, the output counted as one; 0: all with `gpu`, else "
             "none. Fewer than all keep KV in the host's memory, so `gpu` must be false."},
            {0, 1U << 16});
+  in.field("fake_delay_per_step", config.fake_delay_per_step,
+           {.doc = "The fake engine sleeps this long in each step, beside its tokens' time."},
+           {.min = Duration::zero(), .max = std::chrono::seconds(10)});
   in.field("fake_delay_per_token", config.fake_delay_per_token,
            {"What the fake engine sleeps for each token of a step."},
            {Duration::zero(), std::chrono::seconds(10)});

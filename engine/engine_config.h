@@ -49,6 +49,7 @@ struct EngineConfig {
   // For tests on machines with only a CPU; has no key. With `gpu`, libllama computes on the CPU, in
   // memory of a simulated GPU that the CPU can access.
   bool cpu_computes_in_gpu_memory = false;
+  Duration fake_delay_per_step{};   // The fake engine sleeps this long in each step,
   Duration fake_delay_per_token{};  // The fake engine sleeps this long for each token of a step.
   // For tests: the fake engine aborts or hangs when it computes this token. 0: never.
   uint32_t fake_crash_on_token = 0;

@@ -283,10 +283,11 @@ Status FakeEngine::step(std::span<const StepItem> items) {
   for (auto& outputs : every_) {
     outputs.clear();
   }
-  if (config_.fake_delay_per_token > Duration::zero()) {
+  if (config_.fake_delay_per_token + config_.fake_delay_per_step > Duration::zero()) {
     const auto tokens = std::transform_reduce(items.begin(), items.end(), size_t{0}, std::plus<>{},
                                               [](const auto& item) { return item.tokens.size(); });
-    std::this_thread::sleep_for(config_.fake_delay_per_token * tokens);
+    std::this_thread::sleep_for(config_.fake_delay_per_step +
+                                config_.fake_delay_per_token * tokens);
   }
   for (const StepItem& item : items) {
     for (const Token token : item.tokens) {

@@ -23,6 +23,9 @@ constexpr std::array kOfClients = {
     Fact{header::kCallback, "The URL that gets the answer of an asynchronous request."},
     Fact{header::kPinPrefill, "The name of the only prefill worker that may serve the request."},
     Fact{header::kPinDecode, "The name of the only decode worker that may serve the request."},
+    Fact{header::kBackground,
+         "Anything: the request takes what others leave, as with `service_tier: flex`. The router "
+         "tells the workers by the same header."},
 };
 
 constexpr std::array kOfRouters = {

@@ -19,6 +19,8 @@ inline constexpr std::string_view kCache = "x-pdjob-cache";
 inline constexpr std::string_view kCallback = "x-pdjob-callback";
 inline constexpr std::string_view kPinPrefill = "x-pdjob-pin-prefill";
 inline constexpr std::string_view kPinDecode = "x-pdjob-pin-decode";
+// From a router to a worker, too.
+inline constexpr std::string_view kBackground = "x-pdjob-background";
 
 // From a router to a worker.
 inline constexpr std::string_view kTenant = "x-pdjob-tenant";

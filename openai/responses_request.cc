@@ -394,7 +394,8 @@ std::string settings_of(const Fields& fields, const ApiRequest& request, const s
   json.key("reasoning").begin_object();
   append_or_null(json, "effort", reasoning ? short_text(*reasoning, "effort", kShortBytesMax) : "");
   json.key("summary").null().end_object();
-  json.key("service_tier").string("default").key("store").boolean(false);
+  const bool flex = short_text(fields, "service_tier", kShortBytesMax) == "flex";
+  json.key("service_tier").string(flex ? "flex" : "default").key("store").boolean(false);
   json.key("truncation").string("disabled");
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key"}) {
     append_or_null(json, name, short_text(fields, name, kShortBytesMax));

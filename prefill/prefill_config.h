@@ -11,7 +11,7 @@ struct PrefillConfig {
   // Tokens of prompts per step. The KV of a chunk moves while the next is computed.
   uint32_t chunk_tokens = 256;
   uint32_t requests_queued = 256;  // Further requests get 503.
-  // Free sequences keep the rows of their prompts (worker/core/prompt_cache.h).
+  // Free sequences keep the rows of their prompts (worker/batching/prompt_cache.h).
   bool prefix_cache = true;
 };
 

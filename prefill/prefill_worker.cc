@@ -1,6 +1,7 @@
 #include "prefill/prefill_worker.h"
 
 #include <algorithm>
+#include <span>
 
 namespace pdjob::prefill {
 
@@ -24,35 +25,56 @@ void PrefillWorker::on(const Other& /*event*/, Instant /*now*/, Effects& /*effec
   PDJOB_CHECK(false, "a prefill worker never fetches, so nothing can come of a fetch");
 }
 
-void PrefillWorker::on(const worker::RequestArrived& event, Instant /*now*/, Effects& effects) {
+void PrefillWorker::on(const worker::RequestArrived& event, Instant now, Effects& effects) {
   PDJOB_CHECK(event.kv != KvMode::kFetch);
+  batcher_.note_arrival(event, now);
   queue_.push(event, effects);
-  admit(effects);
+  admit(now, effects);
 }
 
-// The request that gets sequences next. Prompts that a decode worker waits for go first. Empty if
-// no request can start.
-std::optional<RequestId> PrefillWorker::next_of_queue() const {
-  const uint32_t free = batcher_.sequences_free();
-  if (free == 0 || queue_.empty()) {
+// The request that gets sequences next. Prompts that a decode worker waits for go first, and all
+// before those in the background. Empty if no request can start.
+std::optional<RequestId> PrefillWorker::next_of_queue(Instant now) const {
+  if (batcher_.sequences_free() == 0 || queue_.empty()) {
     return std::nullopt;
   }
-  const auto needed = [this](const worker::RequestArrived& request) {
-    return worker::sequences_for(request.choices, engine_);
-  };
   const auto held = batcher_.prompts_by_group();
   const auto waiting = queue_.in_turn(held);
-  const auto awaited = std::ranges::find_if(
-      waiting, [&](const auto* request) { return request->awaited && needed(*request) <= free; });
-  if (awaited != waiting.end()) {
-    return (*awaited)->request;
+  const auto background = std::ranges::find_if(waiting, &worker::RequestArrived::background);
+  const std::span others(waiting.begin(), background);
+  if (const auto next = next_of(others, held, now)) {
+    return next;
+  }
+  const std::span behind(background, waiting.end());
+  return others.empty() ? next_of(behind, held, now) : next_awaited(behind, now);
+}
+
+std::optional<RequestId> PrefillWorker::next_awaited(Waiting waiting, Instant now) const {
+  const uint32_t free = batcher_.sequences_free();
+  // Of the background's prompts, one may take what is kept for others. Otherwise the two queues
+  // could wait for each other.
+  const bool takes_last = batcher_.prompt_tokens_left(true) == 0;
+  const auto found = std::ranges::find_if(waiting, [&](const worker::RequestArrived* request) {
+    const uint32_t holds = worker::sequences_for(request->choices, engine_);
+    return request->awaited && (takes_last ? holds : batcher_.needed_for(*request, now)) <= free;
+  });
+  return found == waiting.end() ? std::nullopt : std::optional((*found)->request);
+}
+
+std::optional<RequestId> PrefillWorker::next_of(Waiting waiting,
+                                                const std::map<RequestId, uint32_t>& held,
+                                                Instant now) const {
+  if (const auto awaited = next_awaited(waiting, now)) {
+    return awaited;
   }
   for (const worker::RequestArrived* request : waiting) {
     const bool offers = request->kv == KvMode::kOffer;
     // No decode worker can wait for a two-hop prompt, so it may take a worker's only sequence.
     const bool leaves_one =
         offers ? !request->two_hop || engine_.sequences > 1 : held.contains(group_of(*request));
-    if (needed(*request) + (leaves_one ? 1 : 0) <= free) {
+    const uint32_t needed = batcher_.needed_for(*request, now) + (leaves_one ? 1 : 0);
+    const uint32_t most = request->background ? engine_.sequences : UINT32_MAX;
+    if (std::min(needed, most) <= batcher_.sequences_free()) {
       return request->request;
     }
     if (!offers) {
@@ -62,8 +84,8 @@ std::optional<RequestId> PrefillWorker::next_of_queue() const {
   return std::nullopt;
 }
 
-void PrefillWorker::admit(Effects& effects) {
-  while (const auto request = next_of_queue()) {
+void PrefillWorker::admit(Instant now, Effects& effects) {
+  while (const auto request = next_of_queue(now)) {
     const worker::RequestArrived next = queue_.take(*request);
     const auto held = batcher_.take(next, effects);
     PDJOB_CHECK(held.has_value(), next.request);
@@ -73,7 +95,10 @@ void PrefillWorker::admit(Effects& effects) {
       batcher_.keep_first(next.request);
       // A load may write the rows that are there once more.
       const uint32_t ready = batcher_.loads(next.request) ? 0 : held->there.rows;
-      offers_[next.request] = {.sequence = sequence, .rows = ready, .prompt = held->there.prompt};
+      offers_[next.request] = {.sequence = sequence,
+                               .rows = ready,
+                               .prompt = held->there.prompt,
+                               .background = next.background};
       effects.push_back(worker::StartOffer{.request = next.request, .sequence = sequence});
       if (ready > 0) {
         effects.push_back(worker::OfferRows{.request = next.request, .ready = ready});
@@ -82,26 +107,26 @@ void PrefillWorker::admit(Effects& effects) {
   }
 }
 
-void PrefillWorker::on(const worker::RequestCancelled& event, Instant /*now*/, Effects& effects) {
+void PrefillWorker::on(const worker::RequestCancelled& event, Instant now, Effects& effects) {
   if (queue_.cancel(event.request, effects)) {
     // It held no sequences yet.
   } else if (batcher_.holds(event.request)) {
     drop(event.request, Rows::kKeep, effects);
     effects.push_back(worker::EndRequest{event.request});
   }
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void PrefillWorker::on(const worker::EngineFree& /*event*/, Instant /*now*/, Effects& effects) {
-  auto items = batcher_.next_batch();
+void PrefillWorker::on(const worker::EngineFree& /*event*/, Instant now, Effects& effects) {
+  auto items = batcher_.next_batch(now);
   if (!items.empty()) {
     effects.push_back(worker::RunStep{std::move(items)});
   }
 }
 
-void PrefillWorker::on(const worker::StepFinished& event, Instant /*now*/, Effects& effects) {
-  for (const auto& progress : batcher_.batch_finished()) {
+void PrefillWorker::on(const worker::StepFinished& event, Instant now, Effects& effects) {
+  for (const auto& progress : batcher_.batch_finished(now)) {
     const auto found = offers_.find(progress.request);
     if (found == offers_.end() || found->second.state != OfferState::kComputing) {
       continue;
@@ -125,24 +150,24 @@ void PrefillWorker::on(const worker::StepFinished& event, Instant /*now*/, Effec
       effects.push_back(worker::EndRequest{token.request});
     }
   }
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void PrefillWorker::on(const worker::StepFailed& event, Instant /*now*/, Effects& effects) {
+void PrefillWorker::on(const worker::StepFailed& event, Instant now, Effects& effects) {
   for (const RequestId request : batcher_.requests_in_batch()) {
     fail(request, event.error, effects);
   }
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void PrefillWorker::on(const worker::OfferAwaited& event, Instant /*now*/, Effects& effects) {
+void PrefillWorker::on(const worker::OfferAwaited& event, Instant now, Effects& effects) {
   queue_.set_awaited(event.request, event.awaited);
-  admit(effects);
+  admit(now, effects);
 }
 
-void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects& effects) {
+void PrefillWorker::on(const worker::OfferEnded& event, Instant now, Effects& effects) {
   const auto found = offers_.find(event.request);
   PDJOB_CHECK(found != offers_.end(), event.request);
   const Offer offer = found->second;
@@ -161,11 +186,11 @@ void PrefillWorker::on(const worker::OfferEnded& event, Instant /*now*/, Effects
         event.request, {ErrorCode::kUnavailable, "the decode worker gave up this prompt"}});
     effects.push_back(worker::EndRequest{event.request});
   }
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void PrefillWorker::on(const worker::LoadEnded& event, Instant /*now*/, Effects& effects) {
+void PrefillWorker::on(const worker::LoadEnded& event, Instant now, Effects& effects) {
   if (const auto load = batcher_.load_ended(event, effects)) {
     const auto offer = offers_.find(load->request);
     if (load->failed) {
@@ -175,18 +200,18 @@ void PrefillWorker::on(const worker::LoadEnded& event, Instant /*now*/, Effects&
       effects.push_back(worker::OfferRows{.request = load->request, .ready = event.rows});
     }
   }
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
-void PrefillWorker::on(const worker::LoadReleased& event, Instant /*now*/, Effects& effects) {
+void PrefillWorker::on(const worker::LoadReleased& event, Instant now, Effects& effects) {
   batcher_.load_released(event.sequence, effects);
-  admit(effects);
+  admit(now, effects);
 }
 
 void PrefillWorker::on(const TimePassed& /*event*/, Instant now, Effects& effects) {
   queue_.expire(now, effects);
-  admit(effects);
+  admit(now, effects);
   report_if_drained(effects);
 }
 
@@ -221,7 +246,7 @@ void PrefillWorker::drop(RequestId request, Rows rows, Effects& effects) {
 
 void PrefillWorker::report_if_drained(Effects& effects) {
   if (!drained_reported_ && queue_.closed() && queue_.empty() && offers_.empty() &&
-      batcher_.requests() == 0) {
+      batcher_.empty()) {
     drained_reported_ = true;
     effects.push_back(worker::ReportDrained{});
   }
@@ -230,13 +255,18 @@ void PrefillWorker::report_if_drained(Effects& effects) {
 Instant PrefillWorker::next_wakeup() const { return queue_.next_wakeup(); }
 
 worker::CoreLoad PrefillWorker::load() const {
-  worker::CoreLoad load{.requests_running = batcher_.requests(),
-                        .requests_queued = queue_.size(),
-                        .tokens_queued = batcher_.prompt_tokens_left() + queue_.prompt_tokens(),
-                        .rows_used = batcher_.rows_used(),
-                        .rows_max = uint64_t{engine_.sequences} * engine_.rows_per_sequence};
+  worker::CoreLoad load{
+      .requests_running = batcher_.requests(false),
+      .requests_queued = queue_.size() - queue_.in_background(),
+      .tokens_queued = batcher_.prompt_tokens_left(false) + queue_.prompt_tokens(),
+      .rows_used = batcher_.rows_used(false),
+      .rows_max = uint64_t{engine_.sequences} * engine_.rows_per_sequence,
+      .background_running = batcher_.requests(true),
+      .background_queued = queue_.in_background(),
+      .background_rows = batcher_.rows_used(true)};
   for (const auto& [request, offer] : offers_) {
-    load.rows_used += batcher_.holds(request) ? 0 : offer.rows;
+    (offer.background ? load.background_rows : load.rows_used) +=
+        batcher_.holds(request) ? 0 : offer.rows;
   }
   return load;
 }

@@ -15,17 +15,20 @@
 // request with several prompts never takes it, either, and the one that holds the fewest sequences
 // goes first: otherwise one with many prompts would keep all others waiting.
 //
-// A sequence that becomes free keeps the rows of its prompt (worker/core/prompt_cache.h). A later
-// prompt with the same beginning offers these rows at once: they move while the rest is computed.
-// Pure.
+// A prompt in the background starts after all others, and leaves them a few sequences, too.
+//
+// A sequence that becomes free keeps the rows of its prompt (worker/batching/prompt_cache.h). A
+// later prompt with the same beginning offers these rows at once: they move while the rest is
+// computed. Pure.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <span>
 
 #include "prefill/prefill_config.h"
-#include "worker/core/batcher.h"
-#include "worker/core/request_queue.h"
+#include "worker/batching/batcher.h"
+#include "worker/batching/request_queue.h"
 #include "worker/core/worker_core.h"
 
 namespace pdjob::prefill {
@@ -45,6 +48,7 @@ class PrefillWorker final : public worker::WorkerCore {
     uint32_t rows = 0;
     worker::Prompt prompt;  // Null if the rows may be wrong.
     OfferState state = OfferState::kComputing;
+    bool background = false;
   };
   using Effects = std::vector<worker::Effect>;
 
@@ -63,8 +67,13 @@ class PrefillWorker final : public worker::WorkerCore {
   template <class Other>
   void on(const Other& event, Instant now, Effects& effects);
 
-  std::optional<RequestId> next_of_queue() const;
-  void admit(Effects& effects);
+  using Waiting = std::span<const worker::RequestArrived* const>;
+  std::optional<RequestId> next_of_queue(Instant now) const;
+  // The first of these that can start.
+  std::optional<RequestId> next_of(Waiting waiting, const std::map<RequestId, uint32_t>& held,
+                                   Instant now) const;
+  std::optional<RequestId> next_awaited(Waiting waiting, Instant now) const;
+  void admit(Instant now, Effects& effects);
   void fail(RequestId request, const Error& error, Effects& effects);
   void drop(RequestId request, worker::Batcher::Rows rows, Effects& effects);
   void report_if_drained(Effects& effects);

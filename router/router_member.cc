@@ -49,12 +49,17 @@ void RouterMember::on_drain(Duration /*within*/) {
 
 net::WorkerLoad RouterMember::current_load() {
   const Router& core = api_.relay().core();
-  const size_t queued = core.requests_queued();
+  const Router::Background background = core.background();
+  // No worker comes for the background's requests, but the last one stays for them.
+  const size_t queued = core.requests_queued() - (core.usable() ? background.queued : 0);
+  const size_t running =
+      core.requests_alive() - core.requests_queued() - (background.alive - background.queued);
   // Without workers, asynchronous requests wait for them, too. They wake a job that is at zero.
   const size_t stored = core.usable() ? 0 : api_.async_queued();
-  return {.requests_running = static_cast<uint32_t>(core.requests_alive() - queued),
+  return {.requests_running = static_cast<uint32_t>(running + (background.alive > 0 ? 1 : 0)),
           .requests_queued = static_cast<uint32_t>(queued + stored),
-          .phases = api_.relay().watch().metrics().phases(loop_.now())};
+          .phases = api_.relay().watch().metrics().phases(loop_.now()),
+          .background_requests = static_cast<uint32_t>(background.alive)};
 }
 
 void RouterMember::add_to_heartbeat(net::HeartbeatSent& message) {

@@ -43,9 +43,17 @@ void BatchArguments::add_flags(CLI::App* command) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false)
       ->needs(config);
+  auto* job =
+      command
+          ->add_option("--job", flags_.job,
+                       "A job that runs here, by its name or its file: rows take what its other "
+                       "requests leave")
+          ->type_name("NAME|FILE")
+          ->excludes(config);
   command->add_option("--url", flags_.url, "A running server, in place of a job of its own")
       ->type_name("URL")
-      ->excludes(config);
+      ->excludes(config)
+      ->excludes(job);
   command
       ->add_option("--ca-file", flags_.ca_file,
                    "Certificates of the authorities that are trusted, for an https URL; default: "

@@ -9,6 +9,9 @@
 #include "common/exit_code.h"
 #include "launcher/cli/job_pool.h"
 #include "launcher/launcher_process.h"
+#include "launcher/look/status_command.h"
+#include "launcher/look/status_page.h"
+#include "openai/headers.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -30,9 +33,11 @@ Status add_flags(const BatchFlags& flags, batch::BatchConfig& config) {
   if (!flags.inputs.empty()) {
     config.inputs = flags.inputs;
   }
-  if (config.inputs.empty() || config.out.empty() || flags.config.empty() == flags.url.empty()) {
+  if (config.inputs.empty() || config.out.empty() ||
+      (flags.config.empty() ? 0 : 1) + (flags.url.empty() ? 0 : 1) + (flags.job.empty() ? 0 : 1) !=
+          1) {
     return Error{ErrorCode::kInvalidArgument,
-                 "name input files, --out, and one of --config and --url"};
+                 "name input files, --out, and one of --config, --job and --url"};
   }
   return ok();
 }
@@ -71,6 +76,23 @@ Result<batch::BatchOptions> options_of(const batch::BatchConfig& config, const B
   return options;
 }
 
+// Where the routers of a running job answer.
+Result<std::string> url_of_job(const std::string& job, const Places& places) {
+  JobPlace place{.name = job, .state_dir = default_state_dir(places)};
+  if (!is_job_name(job)) {
+    PDJOB_TRY(place, read_job_place(job, places));
+  }
+  PDJOB_TRY(const std::string text, ask_launcher(place.state_dir, place.name, "/status"));
+  PDJOB_TRY(StatusPage page, read_status(text));
+  if (page.url.empty()) {
+    return Error{ErrorCode::kUnavailable, "the job '" + job + "' has no router"};
+  }
+  return std::move(page.url);
+}
+
+// Rows that are somebody else's guests take what the others leave.
+std::string background_line() { return std::string(openai::header::kBackground) + ": 1\r\n"; }
+
 size_t sequences_of(const JobConfig& config) {
   size_t sequences = 0;
   for (const ModelConfig& model : config.models) {
@@ -99,7 +121,12 @@ Result<int> run(const BatchFlags& flags, const Places& places) {
                                        options.row_timeout);
     });
   }
-  PDJOB_TRY(batch::RowServer server, batch::parse_row_server(flags.url));
+  std::string url = flags.url;
+  if (!flags.job.empty()) {
+    PDJOB_TRY(url, url_of_job(flags.job, places));
+  }
+  PDJOB_TRY(batch::RowServer server, batch::parse_row_server(url));
+  server.header_lines = background_line();
   server.key = key;
   server.ca_file = flags.ca_file;
   server.row_timeout = options.row_timeout;

@@ -49,7 +49,11 @@ std::string load_text(const Process& process) {
     return kv.empty() ? "-" : kv;
   }
   return std::to_string(load.requests_running) + " running, " +
-         std::to_string(load.requests_queued) + " queued" + (kv.empty() ? "" : ", " + kv);
+         std::to_string(load.requests_queued) + " queued" +
+         (load.background_requests == 0
+              ? ""
+              : ", " + std::to_string(load.background_requests) + " in the background") +
+         (kv.empty() ? "" : ", " + kv);
 }
 
 // Why a process is not there, as far as is known; empty: it is, or comes.
@@ -137,6 +141,8 @@ void append_process(JsonWriter& json, const Process& process, const JobView& vie
   json.key("load").begin_object();
   json.key("requests_running").integer(process.load.requests_running);
   json.key("requests_queued").integer(process.load.requests_queued);
+  json.key("background_requests").integer(process.load.background_requests);
+  json.key("background_tokens").integer(process.load.background_tokens);
   json.key("tokens_queued").integer(process.load.tokens_queued);
   json.key("kv_rows_used").integer(process.load.kv_rows_used);
   json.key("kv_rows_max").integer(process.load.kv_rows_max);

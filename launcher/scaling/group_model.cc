@@ -12,15 +12,11 @@ namespace {
 
 constexpr double kLevelSeconds = 6;  // How fast a level follows, and a slope.
 constexpr double kSlopeSeconds = 20;
-constexpr double kFade = 0.97;   // Of the line's old pairs, with each new one.
 constexpr double kFollow = 0.1;  // Of speed and prompt length, with each sample.
 constexpr Duration kWindow = std::chrono::seconds(5);
 constexpr Duration kPresentWindow = std::chrono::seconds(20);
 // In this time, the rate at which TTFT was missed counts as doubled.
 constexpr double kForgetSeconds = 3600;
-// A line that looks flat is not trusted far from where it was measured.
-constexpr double kSlopePart = 0.25;
-constexpr double kSpreadMin = 0.1;  // Variance of x below which a line has no slope.
 // A target that even a lone request misses is not chased without end.
 constexpr double kLoadMax = 0.95;
 constexpr double kLoadMin = 0.3;
@@ -81,34 +77,6 @@ double Trend::ahead(Duration duration) const {
   return std::max(0.0, level_ + std::max(0.0, slope_) * in_seconds(duration));
 }
 
-void FadingLine::add(double x, double y) {
-  for (double* sum : {&weight_, &x_, &y_, &xx_, &xy_}) {
-    *sum *= kFade;
-  }
-  weight_ += 1;
-  x_ += x;
-  y_ += y;
-  xx_ += x * x;
-  xy_ += x * y;
-}
-
-// Without a spread in x, the whole of y is taken to grow with x: the careful guess.
-double FadingLine::b() const {
-  if (weight_ == 0 || x_ == 0) {
-    return 0;
-  }
-  const double mean_x = x_ / weight_;
-  const double variance = xx_ / weight_ - mean_x * mean_x;
-  const double proportional = y_ / x_;
-  if (variance < kSpreadMin) {
-    return proportional;
-  }
-  const double slope = (xy_ / weight_ - mean_x * y_ / weight_) / variance;
-  return std::clamp(slope, kSlopePart * proportional, proportional);
-}
-
-double FadingLine::a() const { return weight_ == 0 ? 0 : std::max(0.0, (y_ - b() * x_) / weight_); }
-
 void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now, uint64_t held) {
   const double passed = in_seconds(now - last_at_);
   std::map<std::string, net::WorkerLoad> seen;
@@ -132,11 +100,15 @@ void GroupModel::take(const std::vector<WorkerSample>& workers, Instant now, uin
     }
     const auto found = last_.find(worker.engine_id);
     const net::WorkerLoad& before = found == last_.end() ? load : found->second;
-    const uint64_t computed = growth(before.tokens_computed, load.tokens_computed);
+    // Work in the background lives off what is left: no worker comes for it.
+    const uint64_t computed = growth(before.tokens_computed - before.background_tokens,
+                                     load.tokens_computed - load.background_tokens);
     const uint64_t itl_count = growth(before.itl_count, load.itl_count);
     const uint64_t itl_us = growth(before.itl_sum_us, load.itl_sum_us);
     const uint64_t ttft_count = growth(before.ttft_count, load.ttft_count);
-    const double busy = static_cast<double>(growth(before.busy_us, load.busy_us)) / 1e6;
+    const double busy = static_cast<double>(growth(before.busy_us - before.background_busy_us,
+                                                   load.busy_us - load.background_busy_us)) /
+                        1e6;
     const uint64_t decoded =
         role_ == net::Role::kPrefill ? std::min(computed, itl_count) : 0;  // For others.
     tokens += computed - decoded;

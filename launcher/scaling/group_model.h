@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "common/time.h"
+#include "common/two_windows.h"
 #include "launcher/plan/scaling_config.h"
 #include "net/control/message.h"
 
@@ -50,18 +51,6 @@ class Trend {
   double slope_ = 0;  // Per second.
   Instant last_{};
   bool begun_ = false;
-};
-
-// y = a + b x, from pairs of which old ones fade. a and b are not below zero. Value.
-class FadingLine {
- public:
-  void add(double x, double y);
-  bool known() const { return weight_ > 0; }
-  double a() const;
-  double b() const;
-
- private:
-  double weight_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;
 };
 
 class GroupModel {

@@ -151,6 +151,11 @@ struct WorkerLoad {
   uint64_t borrowed_steps = 0;     // With threads that other engines of the machine lent.
   uint64_t lending_rests = 0;      // Times that borrowing was given up, because it did not pay.
   bool lending_rests_now = false;  // As of the last step.
+  // Requests in the background, which take what others leave. The counts of requests, of queued
+  // tokens and of rows above are without them, so nothing is chosen or scaled by them.
+  uint32_t background_requests = 0;  // They run or queue.
+  uint64_t background_tokens = 0;    // The part of tokens_computed and busy_us that is theirs.
+  uint64_t background_busy_us = 0;
   friend bool operator==(const WorkerLoad&, const WorkerLoad&) = default;
 };
 

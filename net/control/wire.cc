@@ -91,6 +91,9 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerLoad> load) {
   codec.value(load.borrowed_steps);
   codec.value(load.lending_rests);
   codec.value(load.lending_rests_now);
+  codec.value(load.background_requests);
+  codec.value(load.background_tokens);
+  codec.value(load.background_busy_us);
 }
 
 template <class Codec>

@@ -27,7 +27,7 @@ struct JsonEdit {
 // views of the names, which must outlive it. Value.
 class JsonNames {
  public:
-  static constexpr size_t kMax = 32;
+  static constexpr size_t kMax = 48;
 
   constexpr JsonNames() = default;
   // Keeps the first of equal names. Requires: at most kMax.

@@ -99,6 +99,12 @@ class Router {
   size_t requests_alive() const { return requests_.size(); }
   size_t requests_queued() const { return queue_.size(); }
   uint32_t queue_max() const { return config_.queue_max; }
+  // Of these two, the requests in the background.
+  struct Background {
+    size_t alive = 0;
+    size_t queued = 0;
+  };
+  Background background() const;
   // Clients' requests that workers may have.
   size_t requests_running() const;
   bool closed() const { return closed_; }

@@ -21,7 +21,7 @@ void Router::on(const LegAnswered& event, Turn& turn) {
       {.status = event.status, .retry_after = event.retry_after, .fetches = leg.fetches});
   if (verdict != Verdict::kGood) {
     leg.begun = {};  // The time of a refusal says nothing about the pace.
-  } else if (stage == Stage::kDecode && leg.as == stage) {
+  } else if (stage == Stage::kDecode && leg.as == stage && !request->facts.background) {
     leg.begun = turn.now;
   }
   judge(*request, worker, event, verdict, turn);
@@ -61,6 +61,9 @@ void Router::judge(Request& request, WorkerId worker, const LegAnswered& answer,
       room_made_ = table_.note_good(worker) || room_made_;
       return;
     case Verdict::kOverloaded:
+      if (request.facts.background) {
+        return;  // Others may have room there.
+      }
       room_made_ = table_.note_overloaded(worker, turn.now) || room_made_;
       return;
     case Verdict::kHandOverFailed:

@@ -20,6 +20,20 @@ double fastest_of(const std::vector<const Worker*>& workers) {
   return fastest;
 }
 
+// Of requests in the background, a worker gets as many as it surely has sequences for, and some
+// that queue there; one that does not let them wait for others gets few.
+constexpr uint32_t kBackgroundMax = 128;
+constexpr uint32_t kBackgroundBesideMax = 8;
+
+bool has_room_for(const Worker& worker, bool background, uint32_t in_flight_max) {
+  const uint32_t most = worker.gives_way() ? kBackgroundMax : kBackgroundBesideMax;
+  if (background && worker.background_in_flight >= most) {
+    return false;
+  }
+  const uint32_t behind = background && worker.gives_way() ? worker.background_in_flight : 0;
+  return in_flight_max == 0 || worker.requests_in_flight + worker.promised + behind < in_flight_max;
+}
+
 // Work before a request of so many tokens, beyond its own, in tokens of the fastest worker.
 uint64_t weighed_load(const Worker& worker, uint64_t tokens, double fastest) {
   const double slowness = worker.pace.slowness(fastest);
@@ -117,18 +131,20 @@ Router::Usable Router::usable_for(Stage stage, const Request& request, const std
   const bool alone = request.losses.wants_own_worker(now);
   const std::span<const uint64_t> blocks = request.facts.blocks;
   const uint32_t somewhere = stores_.matched(blocks);
+  const bool background = request.facts.background;
   for (const Worker* worker : workers) {
-    const bool has_room =
-        in_flight_max == 0 || worker->requests_in_flight + worker->promised < in_flight_max;
-    if (!has_room || (alone && (worker->suspects > 0 || worker->stands_still()))) {
+    if (!has_room_for(*worker, background, in_flight_max) ||
+        (alone && (worker->suspects > 0 || worker->stands_still()))) {
       found.full = true;
     } else {
       (is_avoided(stage, *worker, request, decode, now) ? found.avoided : found.candidates)
           .push_back({.id = worker->id,
-                      .load = weighed_load(*worker, request.facts.tokens(stage), fastest),
+                      .load = weighed_load(*worker, request.facts.tokens(stage), fastest) +
+                              (background ? worker->background_tokens : 0),
                       .name_hash = worker->name_hash,
                       .name = worker->entry.name.c_str(),
-                      .requests = worker->requests_in_flight,
+                      .requests = worker->requests_in_flight +
+                                  (background ? worker->background_in_flight : 0),
                       .stored_near = somewhere > 0 ? stores_.matched(blocks, worker->store) : 0,
                       .stored = worker->store.value != 0 ? somewhere : 0});
     }

@@ -49,6 +49,7 @@ struct RequestFacts {
   uint32_t tenant = 0;  // Tenants of one priority share the queue by weight.
   uint32_t weight = 1;
   uint32_t priority = 0;        // A higher priority is served first.
+  bool background = false;      // It takes what the others leave. Its priority is 0.
   Duration timeout = kForever;  // The client's own. The shorter of it and request_timeout counts.
   // Names of workers that must be used; empty: free choice. A pinned request is tried once.
   std::string pin_prefill;

@@ -88,13 +88,15 @@ void Router::start_leg(Request& request, Stage stage, StartLeg effect, Turn& tur
   leg.running = true;
   leg.fetches = effect.kv == KvPart::kFetch || effect.kv == KvPart::kFetchReturned;
   keep_promise(leg);
-  leg.begun = stage == Stage::kPrefill ? turn.now : Instant{};
+  // The background's pace is not its worker's.
+  const bool paces = stage == Stage::kPrefill && !request.facts.background;
+  leg.begun = paces ? turn.now : Instant{};
   leg.tokens = request.facts.tokens(stage) - leg.cached_tokens;
   if (!leg.on_trial && request.losses.is_suspect(turn.now)) {
     begin_trial(leg);
   }
-  table_.begin(leg.worker, leg.tokens, turn.now);
-  if (stage == Stage::kDecode && effect.kv == KvPart::kNone) {
+  table_.begin(leg.worker, leg.tokens, turn.now, request.facts.background);
+  if (stage == Stage::kDecode && effect.kv == KvPart::kNone && !request.facts.background) {
     leg.prompt =
         request.facts.prompt_tokens - std::min(request.facts.prompt_tokens, leg.cached_tokens);
     table_.begin_prompt(leg.worker, leg.prompt);
@@ -123,7 +125,7 @@ void Router::end_leg(const Request& request, Leg& leg) {
   leg.running = false;
   end_trial(leg);
   end_prompt(leg);
-  table_.end(leg.worker, leg.tokens);
+  table_.end(leg.worker, leg.tokens, request.facts.background);
   policy_of(leg.as).note_ended(request.facts.prompt(), leg.worker);
   room_made_ = true;
 }
@@ -175,7 +177,8 @@ PrefillPace& Router::pace_of(WorkerId prefill) {
 }
 
 std::optional<Duration> Router::slow_after(const Request& request) {
-  const bool may_hedge = config_.hedge_quantile > 0 && !request.rival && !request.facts.pinned();
+  const bool may_hedge = config_.hedge_quantile > 0 && !request.rival && !request.facts.pinned() &&
+                         !request.facts.background;
   const Leg& prefill = request.attempt.prefill;
   return may_hedge ? pace_of(prefill.worker).limit(prefill.tokens) : std::nullopt;
 }

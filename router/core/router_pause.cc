@@ -12,6 +12,15 @@ size_t Router::requests_running() const {
   }));
 }
 
+Router::Background Router::background() const {
+  Background found;
+  for (const auto& [id, request] : requests_) {
+    found.alive += request.facts.background ? 1 : 0;
+    found.queued += request.facts.background && request.state == State::kQueued ? 1 : 0;
+  }
+  return found;
+}
+
 void Router::on(const AdmissionSet& event, Turn& turn) {
   const bool was_closed = closed_;
   closed_ = event.closed;

@@ -254,20 +254,31 @@ void WorkerTable::note_adapter(WorkerId id, const std::string& name, bool has) {
   }
 }
 
-void WorkerTable::begin(WorkerId id, uint64_t tokens, Instant now) {
+void WorkerTable::begin(WorkerId id, uint64_t tokens, Instant now, bool background) {
   if (Worker* worker = find_mutable(id)) {
     worker->trial = worker->trial || worker->health(now) == Health::kHalfOpen;
-    worker->requests_in_flight += 1;
-    worker->tokens_in_flight += tokens;
+    worker->background_in_flight += background ? 1 : 0;
+    worker->background_tokens += background ? tokens : 0;
+    if (!background || !worker->gives_way()) {
+      worker->requests_in_flight += 1;
+      worker->tokens_in_flight += tokens;
+    }
   }
 }
 
-void WorkerTable::end(WorkerId id, uint64_t tokens) {
+void WorkerTable::end(WorkerId id, uint64_t tokens, bool background) {
   if (Worker* worker = find_mutable(id)) {
-    PDJOB_CHECK(worker->requests_in_flight > 0 && worker->tokens_in_flight >= tokens, id);
     worker->trial = false;
-    worker->requests_in_flight -= 1;
-    worker->tokens_in_flight -= tokens;
+    if (background) {
+      PDJOB_CHECK(worker->background_in_flight > 0 && worker->background_tokens >= tokens, id);
+      worker->background_in_flight -= 1;
+      worker->background_tokens -= tokens;
+    }
+    if (!background || !worker->gives_way()) {
+      PDJOB_CHECK(worker->requests_in_flight > 0 && worker->tokens_in_flight >= tokens, id);
+      worker->requests_in_flight -= 1;
+      worker->tokens_in_flight -= tokens;
+    }
   }
 }
 

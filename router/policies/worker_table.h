@@ -47,9 +47,12 @@ struct Worker {
   std::string key_line;    // The header line with the worker's key; empty: it wants none.
   WorkerId store;          // KvStores::near().
   net::WorkerLoad reported;
-  uint32_t requests_in_flight = 0;  // Of this router: unfinished legs.
-  uint64_t tokens_in_flight = 0;    // Of the same legs, estimated.
-  uint64_t prompts_in_flight = 0;   // Tokens of prompts that it is to compute alone, of such legs.
+  // Of this router: unfinished legs. Without those in the background, if it lets them wait.
+  uint32_t requests_in_flight = 0;
+  uint64_t tokens_in_flight = 0;      // Of the same legs, estimated.
+  uint32_t background_in_flight = 0;  // Unfinished legs in the background.
+  uint64_t background_tokens = 0;     // Of the same legs.
+  uint64_t prompts_in_flight = 0;  // Tokens of prompts that it is to compute alone, of such legs.
 
   std::string learnt_address;      // The address in its replies.
   bool several_addresses = false;  // Its replies differ: it is several engines, so none is learnt.
@@ -101,6 +104,9 @@ struct Worker {
   bool needs_prefill() const {
     return entry.role == net::Role::kDecode && entry.protocol == net::Protocol::kSglang;
   }
+  // True if requests in the background take only what others leave there. Elsewhere they count like
+  // the others, and few are sent.
+  bool gives_way() const { return is_pdjob(); }
   // True if that address is known, so both legs can be sent at once.
   bool concurrent() const { return !kv_address().empty(); }
   Health health(Instant now) const;
@@ -164,8 +170,8 @@ class WorkerTable {
   // than so far. Ignores unknown ids.
   void note_adapter(WorkerId id, const std::string& name, bool has);
   // Records that a leg begins or ends. Ignores unknown ids: the worker has left.
-  void begin(WorkerId id, uint64_t tokens, Instant now);
-  void end(WorkerId id, uint64_t tokens);
+  void begin(WorkerId id, uint64_t tokens, Instant now, bool background = false);
+  void end(WorkerId id, uint64_t tokens, bool background = false);
   // Records that it is to compute a prompt of so many tokens alone, or that it has done so or need
   // not. Ignores unknown ids.
   void begin_prompt(WorkerId id, uint64_t tokens);

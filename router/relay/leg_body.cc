@@ -67,7 +67,7 @@ constexpr std::array<std::string_view, N + M + kRouterNames.size()> scanned_name
 constexpr auto kNames =
     scanned_names({"model", "max_tokens", "max_completion_tokens", "n_predict", "min_tokens", "n",
                    "best_of", "stream", "stream_options", "prompt", "messages", "user", "echo",
-                   "logprobs", "return_token_ids"},
+                   "logprobs", "return_token_ids", "service_tier"},
                   kShaping);
 constexpr openai::JsonNames kScanned{kNames};
 
@@ -82,13 +82,13 @@ constexpr auto kTokensNames = scanned_names(
     kSaltNames);
 constexpr openai::JsonNames kTokensScanned{kTokensNames};
 
-constexpr auto kEmbeddingNames =
-    scanned_names({"model", "input", "user", "dimensions"}, std::array<std::string_view, 0>{});
+constexpr auto kEmbeddingNames = scanned_names(
+    {"model", "input", "user", "dimensions", "service_tier"}, std::array<std::string_view, 0>{});
 constexpr openai::JsonNames kEmbeddingScanned{kEmbeddingNames};
 
 constexpr auto kResponsesNames =
     scanned_names({"model", "max_output_tokens", "stream", "stream_options", "background", "store",
-                   "input", "user"},
+                   "input", "user", "service_tier"},
                   kResponsesShaping);
 constexpr openai::JsonNames kResponsesScanned{kResponsesNames};
 

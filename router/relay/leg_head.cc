@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
 
 // HttpClient makes these anew, or they are for the router alone. Accept-Encoding is here because
 // the router reads prefill replies.
-constexpr std::array<std::string_view, 14> kNotForWorkers = {"host",
+constexpr std::array<std::string_view, 15> kNotForWorkers = {"host",
                                                              "content-length",
                                                              "transfer-encoding",
                                                              "expect",
@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, 14> kNotForWorkers = {"host",
                                                              header::kPinDecode,
                                                              header::kContinue,
                                                              header::kTenant,
+                                                             header::kBackground,
                                                              header::kKvStore,
                                                              header::kKvElsewhere,
                                                              header::kLeg,
@@ -138,6 +139,9 @@ std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how
   });
   if (!how.tenant.empty()) {
     append_line(lines, header::kTenant, how.tenant);
+  }
+  if (how.background) {
+    append_line(lines, header::kBackground, "1");
   }
   return lines;
 }

@@ -16,9 +16,11 @@ struct LegHead {
   bool own_key = false;          // The client's Authorization is for the router.
   bool traced = false;           // Each leg has its own traceparent.
   std::string_view tenant = {};  // Sent to workers as x-pdjob-tenant; empty: no tenants.
+  bool background = false;       // Sent to workers as x-pdjob-background.
 };
 // Returns the header lines for all legs of a request: the client's own, without x-request-id. A
-// client's own x-pdjob-tenant, x-pdjob-kv-store or x-pdjob-kv-elsewhere never passes.
+// client's own x-pdjob-tenant, x-pdjob-background, x-pdjob-kv-store or x-pdjob-kv-elsewhere never
+// passes.
 std::string leg_header_lines(const net::HttpRequest& request, const LegHead& how = {});
 
 // Headers that the router adds to a relayed reply. Empty ones are left out.

@@ -109,13 +109,16 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
   exchange.trail = watch_.begin(request);
   const TenantConfig& tenant = reception_.config_of(exchange.tenant);
   const bool probes = reception_.is_probe(request, tenant);
+  kind.background = !probes && !kind.alone && is_in_background(request, body, reception_);
+  exchange.trail.background = kind.background;
   exchange.trail.timed = kind.generates && !kind.alone && !probes;
   exchange.trail.moments.stream = body.stream();
   const bool own_key = config_.own_keys || !reception_.admission().open_to_all();
   exchange.clients_key = !own_key && !request.header("authorization").empty();
-  exchange.header_lines = leg_header_lines(
-      request,
-      {.own_key = own_key, .traced = exchange.trail.span != nullptr, .tenant = tenant.name});
+  exchange.header_lines = leg_header_lines(request, {.own_key = own_key,
+                                                     .traced = exchange.trail.span != nullptr,
+                                                     .tenant = tenant.name,
+                                                     .background = kind.background});
   if (config_.continuations > 0 && body.stream() && body.resumable() &&
       exchange.sink->takes_chunks()) {
     exchange.may_continue = true;

@@ -58,6 +58,12 @@ std::string_view session_of(const net::HttpRequest& request, const RequestBody& 
 
 }  // namespace
 
+bool is_in_background(const net::HttpRequest& request, const RequestBody& body,
+                      const Reception& reception) {
+  return reception.is_row(request) || !request.header(openai::header::kBackground).empty() ||
+         (!body.passes() && body.is_flex());
+}
+
 RequestFacts request_facts(const net::HttpRequest& request, const RequestBody& body,
                            const RequestKind& kind, const RouterConfig& config,
                            const Reception& reception, const Router& core) {
@@ -79,8 +85,8 @@ RequestFacts request_facts(const net::HttpRequest& request, const RequestBody& b
           .session = name_hash(session_of(request, body, config)),
           .tenant = kind.tenant,
           .weight = tenant.weight,
-          // Rows of batches come behind everybody who waits.
-          .priority = reception.is_row(request) || kind.alone ? 0 : tenant.priority + 1,
+          .priority = kind.background || kind.alone ? 0 : tenant.priority + 1,
+          .background = kind.background,
           .timeout = timeout_of(request),
           .pin_prefill = pin(openai::header::kPinPrefill),
           .pin_decode = pin(openai::header::kPinDecode),

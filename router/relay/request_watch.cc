@@ -30,7 +30,9 @@ RequestTrail RequestWatch::begin(const net::HttpRequest& request) {
 std::unique_ptr<Span> RequestWatch::begin_leg(RequestTrail& trail, const StartLeg& leg) {
   if (trail.moments.legs_began == Instant{}) {
     trail.moments.legs_began = loop_.now();
-    metrics_.queued(loop_.now() - trail.moments.arrived, loop_.now());
+    if (!trail.background) {
+      metrics_.queued(loop_.now() - trail.moments.arrived, loop_.now());
+    }
   }
   const std::string& worker = core_.workers().find(leg.worker)->entry.name;
   metrics_.picked(worker, leg.leg.stage);
@@ -70,7 +72,9 @@ void RequestWatch::note_kv(RequestTrail& trail) {
 void RequestWatch::answered(RequestTrail& trail, int status, std::string_view kv_visible_seconds) {
   trail.timing.status = status;
   if (const auto visible = parse_number<double>(kv_visible_seconds)) {
-    metrics_.kv_moved(*visible, loop_.now());
+    if (!trail.background) {
+      metrics_.kv_moved(*visible, loop_.now());
+    }
     trail.kv_known = true;
     trail.moments.kv_visible = std::chrono::duration_cast<Duration>(
         std::chrono::duration<double>(*visible > 0 ? std::min(*visible, kVisibleSecondsMax) : 0.0));
@@ -84,9 +88,11 @@ void RequestWatch::passed(RequestTrail& trail, bool of_stream) {
     if (trail.span) {
       trail.span->first_byte = now;
     }
-    metrics_.first_byte(now - trail.moments.arrived);
-    note_kv(trail);
-  } else if (of_stream) {
+    if (!trail.background) {
+      metrics_.first_byte(now - trail.moments.arrived);
+      note_kv(trail);
+    }
+  } else if (of_stream && !trail.background) {
     metrics_.next_bytes(now - trail.last_bytes);
   }
   trail.last_bytes = now;
@@ -100,7 +106,7 @@ Outcome RequestWatch::completed(const RequestTrail& trail) {
   if (status >= 300) {
     return Outcome::kClientError;
   }
-  if (trail.moments.first_bytes != Instant{}) {
+  if (trail.moments.first_bytes != Instant{} && !trail.background) {
     metrics_.decoded(loop_.now() - trail.moments.first_bytes);
   }
   return Outcome::kOk;

@@ -26,6 +26,7 @@ struct RequestTrail {
   RequestTiming timing;        // Filled in as it becomes known. Its status: of the relayed reply.
   bool timed = false;          // Its timing is kept: it generates, and is no probe.
   bool kv_known = false;       // Its wait for KV is among the metrics.
+  bool background = false;     // RequestFacts::background: its times say nothing of the others'.
   std::unique_ptr<Span> span;  // If it is traced.
 };
 

@@ -15,7 +15,7 @@ void CoreWatch::after(const worker::Effect& effect) {
 void CoreWatch::check(const worker::CoreLoad& load) {
   expect(load.requests_queued <= bounds_.requests_queued, "the queue keeps its bound, but has",
          load.requests_queued);
-  expect(load.requests_running <= bounds_.engine.sequences,
+  expect(load.requests_running + load.background_running <= bounds_.engine.sequences,
          "no more requests run than there are sequences:", load.requests_running);
 }
 
@@ -62,7 +62,9 @@ void CoreWatch::on(const worker::RunStep& effect) {
     }
     expect(last == nullptr || last->sequence < item.sequence,
            "a batch is ordered by sequence:", item.sequence);
-    expect(request->asked.kv != KvMode::kFetch || (request->fetched && !item.prompt),
+    // One in the background may have given its rows back.
+    expect(request->asked.kv != KvMode::kFetch ||
+               (request->fetched && (!item.prompt || request->asked.background)),
            "decoding starts only when the rows have come, but request", item.request, "runs");
     if (item.prompt && !owners_.contains(item.sequence)) {
       own(item.sequence, item.request);

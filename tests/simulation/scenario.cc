@@ -65,6 +65,7 @@ void read(ConfigReader& in, Scenario& to) {
     share(load, "leaving", to.leaving, "Clients that leave early.");
     share(load, "killer", to.killer, "Runs in which a request crashes its workers.");
     share(load, "repeats", to.repeats, "Requests that are equal to an earlier one.");
+    share(load, "background", to.background, "Requests that take what others leave.");
   });
   in.section("faults", {"What fails."}, [&](ConfigReader& faults) {
     share(faults, "faultless", to.faultless, "Runs without faults.");

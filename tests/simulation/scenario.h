@@ -66,6 +66,7 @@ struct Scenario {
   double leaving = 0.2;
   double killer = 0.3;
   double repeats = 0;
+  double background = 0;
 
   double faultless = 0.25;
   Range faults{0, 12};

@@ -88,7 +88,8 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
                     .choices_max = scenario.choices.high,
                     .leaving = random.chance(0.5) ? scenario.leaving : 0.0,
                     .killer = Kills::kNobody,
-                    .families = static_cast<uint32_t>(random.below(5))};
+                    .families = static_cast<uint32_t>(random.below(5)),
+                    .background = scenario.background};
   if (!faultless) {
     const bool tight = random.chance(scenario.short_queues);
     shape.router.requests_max = tight ? static_cast<uint32_t>(2 + random.below(19)) : 4096;

@@ -28,6 +28,9 @@ std::string body_of(const Ask& ask) {
   if (ask.stream && ask.tenant > 0) {
     body["stream_options"] = {{"include_usage", true}};
   }
+  if (ask.background) {
+    body["service_tier"] = "flex";
+  }
   if (ask.kills == Kills::kToken) {
     body["logit_bias"] = {{std::to_string(kKillingToken), 100}};
     body["ignore_eos"] = true;

@@ -55,6 +55,10 @@ std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64
   if (shape.tenants > 0) {
     add_tenants(shape, Random(mix(seed + 2)), asks);
   }
+  Random behind(mix(seed + 3));
+  for (Ask& ask : asks) {
+    ask.background = behind.chance(shape.background);
+  }
   if (shape.killer != Kills::kNobody) {
     Ask& killer = asks[mix(seed + 1) % asks.size()];
     killer.kills = shape.killer;

@@ -27,6 +27,7 @@ struct Ask {
   bool stream = false;
   uint32_t tenant = 0;  // From 1 on; 0: the job has none.
   bool asynchronous = false;
+  bool background = false;
   Kills kills = Kills::kNobody;
   Instant arrives;
   Instant leaves = kNever;  // When the client loses patience.
@@ -52,6 +53,7 @@ struct WorkloadShape {
   uint32_t tenants = 0;
   double asynchronous = 0;  // Shares of the requests.
   double repeats = 0;
+  double background = 0;
 };
 std::vector<Ask> make_workload(const WorkloadShape& shape, Instant start, uint64_t seed);
 

@@ -66,6 +66,7 @@ ROOMS = {
     "kvtransfer": "config rows link cuda_ipc nccl session shm tcp",
     "worker/blocks": "",
     "worker/core": "blocks",
+    "worker/batching": "core",
     "worker/grammar": "",
     "worker/api": "core grammar",
     "worker/foreign": "",

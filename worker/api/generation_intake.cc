@@ -92,6 +92,7 @@ void GenerationIntake::take(net::ExchangeId id, openai::ApiKind kind, net::HttpR
               .store = store_of(http.header(openai::header::kKvStore)),
               .elsewhere = store_of(http.header(openai::header::kKvElsewhere)),
               .created = created_by_router(http.header(openai::header::kContinue)),
+              .background = !http.header(openai::header::kBackground).empty(),
               .bytes = bytes};
   Waiting& waiting = waiting_.at(id);
   waiting.request_id = asked.request_id;

@@ -5,6 +5,7 @@
 namespace pdjob::worker {
 
 void LoadMeter::take(const CoreLoad& load, const EngineWork& work) {
+  metrics_.ways_given.add(static_cast<double>(load.ways_given - load_.ways_given));
   load_ = load;
   const EngineWork before = std::exchange(work_, work);
   const auto add = [](Counter& counter, uint64_t now, uint64_t then) {
@@ -18,9 +19,11 @@ void LoadMeter::take(const CoreLoad& load, const EngineWork& work) {
   metrics_.lending_rests.add(
       static_cast<double>(work_.lending.rests_begun - before.lending.rests_begun));
   metrics_.lending_rests_now.set(work_.lending.rests ? 1 : 0);
-  metrics_.requests_running.set(load_.requests_running);
-  metrics_.requests_waiting.set(load_.requests_queued);
-  metrics_.kv_rows_used.set(static_cast<double>(load_.rows_used));
+  metrics_.requests_running.set(load_.requests_running + load_.background_running);
+  metrics_.requests_waiting.set(load_.requests_queued + load_.background_queued);
+  metrics_.background_running.set(load_.background_running);
+  metrics_.background_waiting.set(load_.background_queued);
+  metrics_.kv_rows_used.set(static_cast<double>(load_.rows_used + load_.background_rows));
   metrics_.kv_rows_max.set(static_cast<double>(load_.rows_max));
 }
 
@@ -60,7 +63,10 @@ net::WorkerLoad LoadMeter::load(size_t prompts_held, const Standstill& engine, D
           .steps = work_.steps,
           .borrowed_steps = work_.lending.steps,
           .lending_rests = work_.lending.rests_begun,
-          .lending_rests_now = work_.lending.rests};
+          .lending_rests_now = work_.lending.rests,
+          .background_requests = load_.background_running + load_.background_queued,
+          .background_tokens = work_.background_tokens,
+          .background_busy_us = us(work_.background_busy)};
 }
 
 }  // namespace pdjob::worker

@@ -35,6 +35,7 @@ struct Asked {
   std::optional<kvtransfer::EndpointAddress> elsewhere;  // x-pdjob-kv-elsewhere.
   // Set by a router that may continue the stream at another worker.
   std::optional<int64_t> created;
+  bool background = false;    // x-pdjob-background.
   size_t bytes = 0;           // Size of its body.
   std::string not_held = {};  // x-pdjob-not-held.
 };

@@ -116,6 +116,7 @@ void ReplyBook::start(const Asked& asked, PreparedRequest prepared,
       .shows_ends = request.kind == openai::ApiKind::kSglang ||
                     request.kind == openai::ApiKind::kTokens || request.return_token_ids,
       .tells = request.stream && asked.created,
+      .background = asked.background,
       .headers = {{std::string(openai::header::kWorker), options_.name}},
       .arrived = loop_.now()};
   if (!asked.not_held.empty()) {
@@ -126,6 +127,7 @@ void ReplyBook::start(const Asked& asked, PreparedRequest prepared,
     generation.id = RequestId{next_request_++};
     generation.group = index == 0 ? generation.id : exchange.prompts.front().generation;
     generation.tenant = asked.tenant;
+    generation.background = asked.background;
     if (options_.trusts_store) {
       generation.store = asked.store;
       generation.elsewhere = asked.elsewhere;
@@ -212,8 +214,10 @@ void ReplyBook::take_output(TokenOutput& output) {
   choice.completion_tokens += output.no_token ? 0 : 1;
   if (!output.resumed && !output.no_token) {
     const Instant now = loop_.now();
-    exchange.last_token == Instant{} ? meter_.first_token(now - exchange.arrived)
-                                     : meter_.next_token(now - exchange.last_token);
+    if (!exchange.background) {
+      exchange.last_token == Instant{} ? meter_.first_token(now - exchange.arrived)
+                                       : meter_.next_token(now - exchange.last_token);
+    }
     exchange.last_token = now;
     metrics_.generation_tokens.add();
   }

@@ -109,6 +109,7 @@ class ReplyBook {
     bool aborted = false;     // At least one of its prompts was.
     bool shows_ends = false;  // The reply's tokens include those that end it.
     bool tells = false;       // Each chunk of the stream tells the router its tokens.
+    bool background = false;  // Asked::background.
     openai::Usage usage;
     std::string kv_transfer_params;  // For the reply; empty if none.
     std::vector<std::pair<std::string, std::string>> headers;

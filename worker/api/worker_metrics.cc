@@ -49,6 +49,15 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
       requests_running(metrics.gauge("pdjob_requests_running", "Requests that hold sequences.")),
       requests_waiting(
           metrics.gauge("pdjob_requests_waiting", "Requests that wait for sequences.")),
+      background_running(
+          metrics.gauge("pdjob_background_requests_running",
+                        "Those of them in the background, which take what others leave.")),
+      background_waiting(
+          metrics.gauge("pdjob_background_requests_waiting", "Those of them in the background.")),
+      ways_given(metrics.counter(
+          "pdjob_background_ways_given_total",
+          "Times that a request in the background gave its sequence to another one. Its tokens "
+          "are computed again.")),
       kv_rows_used(metrics.gauge("pdjob_kv_rows_used", "KV rows (tokens) in use.")),
       kv_rows_max(metrics.gauge("pdjob_kv_rows_max", "KV rows (tokens) there are.")),
       borrowed_steps(metrics.counter("pdjob_borrowed_steps_total",

@@ -28,6 +28,9 @@ struct WorkerMetrics {
   Histogram inter_token_latency;
   Gauge requests_running;
   Gauge requests_waiting;
+  Gauge background_running;
+  Gauge background_waiting;
+  Counter ways_given;
   Gauge kv_rows_used;
   Gauge kv_rows_max;
   Counter borrowed_steps;

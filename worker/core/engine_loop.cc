@@ -102,6 +102,7 @@ void EngineLoop::take(EngineCommand& command) {
                 .prompt = request.shares_prompt ? prompt : nullptr,
                 .reads_prompt = request.reading != PromptReading::kNothing,
                 .has_store = request.store.has_value() && request.shares_prompt,
+                .background = request.background,
                 .awaited = request.kv == KvMode::kOffer && awaited_.contains(request.link_transfer),
                 .two_hop = request.two_hop};
             blocks_.use(request.store);
@@ -116,6 +117,9 @@ void EngineLoop::take(EngineCommand& command) {
             }
             const PromptReader reader(request.reading, request.prompt_alternatives);
             Live live{.request = std::move(request), .prompt = prompt, .reader = reader};
+            if (live.request.background) {
+              live.request.resumed.resize(live.request.samplers.size());
+            }
             live.choices.resize(live.request.samplers.size(),
                                 {.text = engine::TextStream(live.request.stop)});
             const bool is_new = live_.emplace(arrived.request, std::move(live)).second;
@@ -380,12 +384,14 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
   std::vector<engine::StepItem> items;
   items.reserve(effect.items.size());
   size_t tokens = 0;
+  size_t background = 0;
   net::StepTotals totals{.steps = 1};
   for (const BatchItem& item : effect.items) {
     tokens += item.count;
     totals.rows_read += uint64_t{item.count} * engine_.length(item.sequence) +
                         uint64_t{item.count} * (item.count - 1) / 2;
     const Live& live = live_.at(item.request);
+    background += live.request.background ? item.count : 0;
     const engine::EveryToken every =
         item.prompt ? live.reader.every() : engine::EveryToken::kNothing;
     totals.outputs += every != engine::EveryToken::kNothing ? item.count : item.samples > 0 ? 1 : 0;
@@ -402,13 +408,16 @@ void EngineLoop::apply_step(const RunStep& effect, std::vector<Event>& events) {
   const Instant began = now();
   const Status done = engine_.step(items);
   const Duration took = now() - began;
+  const Duration background_part = took * background / std::max<size_t>(tokens, 1);
   work_.busy += took;
+  work_.background_busy += background_part;
   if (!done) {
     log::error("engine step failed: " + done.error().message);
     events.emplace_back(StepFailed{done.error()});
     return;
   }
   work_.tokens += tokens;
+  work_.background_tokens += background;
   work_.lending = engine_.lending();
   if (!work_.lending.borrowed) {
     totals.us = static_cast<uint64_t>(took / std::chrono::microseconds(1));
@@ -472,6 +481,9 @@ void EngineLoop::sample(Live& live, uint32_t choice, uint32_t count, std::span<c
       return;
     }
     const bool stopped = take_token(live, live.choices[index], std::move(*token));
+    if (live.request.background) {
+      live.request.resumed[index].push_back(live.choices[index].newest);
+    }
     sampled.push_back({.request = live.request.id, .choice = index, .stopped = stopped});
   }
 }

@@ -63,6 +63,10 @@ struct RequestArrived {
   // Something is read of each of its prompt's tokens: all of them are computed, in small steps.
   bool reads_prompt = false;
   bool has_store = false;  // A store may have rows of its prompt's beginning.
+  // It takes what other requests leave, and may have to give its sequence back.
+  bool background = false;
+  // So many tokens of its only choice are delivered already: it gave its sequence back after them.
+  uint32_t generated = 0;
   // For kOffer only:
   bool awaited = false;  // A decode worker has reserved rows and waits.
   bool two_hop = false;  // No decode worker can wait yet: only the reply says where the rows are.
@@ -245,19 +249,26 @@ using Effect = std::variant<RunStep, AwaitFetch, StartFetch, CancelFetch, Sample
                             ForkSequence, ClearSequence, TrimSequence, ReportReuse, ReportKept,
                             Deliver, EndRequest, FailRequest, ReportDrained>;
 
-// The load that the autoscaler and the router read.
+// The load that the autoscaler and the router read: without requests in the background, which have
+// counts of their own.
 struct CoreLoad {
   uint32_t requests_running = 0;
   uint32_t requests_queued = 0;
   uint64_t tokens_queued = 0;  // Prompt tokens not yet computed.
   uint64_t rows_used = 0;      // Excludes rows that free sequences keep.
   uint64_t rows_max = 0;
+  uint32_t background_running = 0;
+  uint32_t background_queued = 0;
+  uint64_t background_rows = 0;
+  uint64_t ways_given = 0;  // How often one gave its sequence to another request.
 };
 
 // What the engine has done since it started.
 struct EngineWork {
-  uint64_t tokens = 0;  // Of prompts, and generated ones.
-  Duration busy{};      // In steps.
+  uint64_t tokens = 0;             // Of prompts, and generated ones.
+  Duration busy{};                 // In steps.
+  uint64_t background_tokens = 0;  // The part of requests in the background: of both.
+  Duration background_busy{};
   // Only steps that succeeded, and that computed with the engine's own threads.
   net::StepTotals steps;
   engine::LendingReport lending;  // As of the last step.

@@ -213,7 +213,7 @@ TEST(ResponsesRequest, AReplySaysWhatHadNoEffect) {
       with(R"("store":true,"service_tier":"flex","reasoning":{"effort":"high"},"user":"u",
               "metadata":{"a":"b"},"max_tool_calls":3,"prompt_cache_key":"k")"));
   EXPECT_EQ(said["store"], false);
-  EXPECT_EQ(said["service_tier"], "default");
+  EXPECT_EQ(said["service_tier"], "flex");
   EXPECT_EQ(said["reasoning"]["effort"], "high");
   EXPECT_EQ(said["max_tool_calls"], nullptr);
   EXPECT_EQ(said["metadata"], json::parse(R"({"a":"b"})"));

@@ -33,6 +33,10 @@ struct PrefillWorkerTest : testing::Test {
     arrived.awaited = false;
     return arrived;
   }
+  static RequestArrived behind(RequestArrived request) {
+    request.background = true;
+    return request;
+  }
   static RequestArrived local(uint64_t request, uint32_t choices = 1, uint32_t max_tokens = 2) {
     return {.request = RequestId{request},
             .prompt_tokens = 4,
@@ -438,6 +442,46 @@ TEST_F(PrefillWorkerTest, SaysOnceThatItIsDrained) {
 }
 
 TEST_F(PrefillWorkerTest, NeverFetches) { EXPECT_DEATH(story.rows_fetched(1), "never fetches"); }
+
+// --- the background
+
+TEST_F(PrefillWorkerTest, PromptsInTheBackgroundStartAfterAllOthers) {
+  commit(1);
+  story.arrive(behind(offered(2)));  // Takes the last sequence.
+  story.arrive(behind(offered(3)));
+  story.arrive(offered(4));
+  EXPECT_EQ(story.offer_ended(1), (Words{"clear s0", "offer r4 s0"}));
+}
+
+TEST_F(PrefillWorkerTest, AStepOfOtherPromptsTakesNoneOfTheBackground) {
+  story.arrive(behind(offered(1, 20)));
+  story.arrive(offered(2, 12));
+  EXPECT_EQ(story.run(), Words{"run s1:r2[0+8]"});
+  story.ran();
+  EXPECT_EQ(story.run(), Words{"run s1:r2[8+4]*1"});
+  story.ran();
+  EXPECT_EQ(story.run(), Words{"run s0:r1[0+2]"});  // A small part of a chunk: others may come.
+}
+
+TEST_F(PrefillWorkerTest, AloneABackgroundPromptHasWholeChunks) {
+  story.arrive(behind(offered(1, 20)));
+  EXPECT_EQ(story.run(), Words{"run s0:r1[0+8]"});
+}
+
+// Otherwise prompts could wait here for sequences whose rows wait for the requests of these
+// prompts, at a decode worker.
+TEST_F(PrefillWorkerTest, OneAwaitedPromptOfTheBackgroundMayTakeTheLastSequence) {
+  commit(1);
+  EXPECT_EQ(story.arrive(behind(unawaited(2))), Words{});
+  EXPECT_EQ(story.awaited(2), Words{"offer r2 s1"});
+}
+
+TEST_F(PrefillWorkerTest, AnIdleWorkerStartsABackgroundPromptThatNobodyAwaits) {
+  story.arrive(offered(1, 4));
+  story.run_and_finish();
+  story.offer_ended(1);
+  EXPECT_EQ(story.arrive(behind(unawaited(2))), Words{"offer r2 s0"});
+}
 
 }  // namespace
 }  // namespace pdjob::prefill

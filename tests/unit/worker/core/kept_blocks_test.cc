@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "common/random.h"
-#include "worker/core/prompt_cache.h"
+#include "worker/batching/prompt_cache.h"
 
 namespace pdjob::worker {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/worker/core/batcher_fixture.h"
+#include "tests/unit/worker/batching/batcher_fixture.h"
 
 namespace pdjob::worker {
 namespace {
@@ -68,14 +68,14 @@ TEST_F(BatcherTurns, EachOfManyChoicesEndsOnceHoweverFewSequencesThereAre) {
       .request = RequestId{1}, .prompt_tokens = 2, .choices = kChoices, .max_tokens = 2};
   const Held held = one.take(arrived, effects).value();
   one.start_prompt(arrived, held, effects);
-  one.next_batch();
-  one.batch_finished();
+  one.next_batch({});
+  one.batch_finished({});
   for (uint32_t choice = 0; choice < kChoices; ++choice) {
     EXPECT_FALSE(one.token_sampled({.request = RequestId{1}, .choice = choice}, effects));
   }
   for (uint32_t choice = 0; choice < kChoices; ++choice) {
-    EXPECT_EQ(word(RunStep{one.next_batch()}), "run s0:r1." + std::to_string(choice));
-    one.batch_finished();
+    EXPECT_EQ(word(RunStep{one.next_batch({})}), "run s0:r1." + std::to_string(choice));
+    one.batch_finished({});
     EXPECT_EQ(one.token_sampled({.request = RequestId{1}, .choice = choice}, effects),
               choice + 1 == kChoices);
   }

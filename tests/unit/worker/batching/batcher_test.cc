@@ -1,4 +1,4 @@
-#include "worker/core/batcher.h"
+#include "worker/batching/batcher.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/worker_words.h"
-#include "tests/unit/worker/core/batcher_fixture.h"
+#include "tests/unit/worker/batching/batcher_fixture.h"
 
 namespace pdjob::worker {
 namespace {
@@ -58,8 +58,8 @@ TEST(ReadingBatcher, AStepWithSuchAPromptIsSmallWhateverElseIsInIt) {
     batcher.start_prompt(arrived, held, effects);
   };
   const auto run = [&] {
-    const RunStep step{batcher.next_batch()};
-    batcher.batch_finished();
+    const RunStep step{batcher.next_batch({})};
+    batcher.batch_finished({});
     return word(step);
   };
   start(1, 230, false);
@@ -81,7 +81,7 @@ TEST(ReadingBatcher, SeveralSuchPromptsShareAStep) {
     const Held held = batcher.take(arrived, effects).value();
     batcher.start_prompt(arrived, held, effects);
   }
-  EXPECT_EQ(word(RunStep{batcher.next_batch()}), "run s0:r1[0+30]*1 s1:r2[0+30]*1 s2:r3[0+4]");
+  EXPECT_EQ(word(RunStep{batcher.next_batch({})}), "run s0:r1[0+30]*1 s1:r2[0+30]*1 s2:r3[0+4]");
 }
 
 TEST(ReadingBatcher, SuchAPromptIsComputedWholeThoughItsRowsAreKept) {
@@ -103,11 +103,11 @@ TEST_F(BatcherTest, AContinuedChoiceComputesWhatItHadAsAPromptIsComputed) {
   run();
   EXPECT_EQ(sampled(1, 0, false, 11), Words{"deliver r1.0"});
   EXPECT_EQ(run(), "run s0:r1.0[0+8]");
-  EXPECT_EQ(batcher.rows_used(), 2U + 8U);
+  EXPECT_EQ(batcher.rows_used(false), 2U + 8U);
   EXPECT_EQ(run(), "run s0:r1.0[8+3]*1");
   EXPECT_EQ(sampled(1), Words{"deliver r1.0"});
   EXPECT_EQ(run(), "run s0:r1.0");
-  EXPECT_EQ(batcher.rows_used(), 2U + 12U);
+  EXPECT_EQ(batcher.rows_used(false), 2U + 12U);
 }
 
 TEST_F(BatcherTest, EachContinuedChoiceGoesOnFromItsOwnToken) {
@@ -161,13 +161,13 @@ TEST_F(BatcherTest, OrdersItemsBySequenceNotByRequest) {
 
 TEST_F(BatcherTest, ReportsHowFarPromptsAre) {
   start(1, 10);
-  batcher.next_batch();
-  auto progress = batcher.batch_finished();
+  batcher.next_batch({});
+  auto progress = batcher.batch_finished({});
   ASSERT_EQ(progress.size(), 1U);
   EXPECT_EQ(progress[0].rows, 8U);
   EXPECT_FALSE(progress[0].complete);
-  batcher.next_batch();
-  progress = batcher.batch_finished();
+  batcher.next_batch({});
+  progress = batcher.batch_finished({});
   ASSERT_EQ(progress.size(), 1U);
   EXPECT_EQ(progress[0].rows, 10U);
   EXPECT_TRUE(progress[0].complete);
@@ -175,9 +175,9 @@ TEST_F(BatcherTest, ReportsHowFarPromptsAre) {
 
 TEST_F(BatcherTest, ForgetsTheProgressOfWhatWasRemovedWhileItRan) {
   start(1, 10);
-  batcher.next_batch();
+  batcher.next_batch({});
   EXPECT_EQ(drop(1), Words{"clear s0"});
-  EXPECT_TRUE(batcher.batch_finished().empty());
+  EXPECT_TRUE(batcher.batch_finished({}).empty());
   EXPECT_TRUE(batcher.requests_in_batch().empty());
 }
 
@@ -189,7 +189,7 @@ TEST_F(BatcherTest, NamesEachRequestOfTheBatchOnce) {
   start(2, 4);
   start(3, 4);
   EXPECT_FALSE(take(1));  // A fourth request has to wait.
-  batcher.next_batch();
+  batcher.next_batch({});
   EXPECT_EQ(batcher.requests_in_batch(),
             (std::vector<RequestId>{RequestId{1}, RequestId{2}, RequestId{3}}));
 }
@@ -364,8 +364,8 @@ struct KeepingBatcherTest : testing::Test {
     return words(effects);
   }
   std::string run() {
-    const RunStep step{batcher.next_batch()};
-    batcher.batch_finished();
+    const RunStep step{batcher.next_batch({})};
+    batcher.batch_finished({});
     return word(step);
   }
   Words sampled(uint64_t request, uint32_t choice = 0, bool stopped = false) {
@@ -403,10 +403,10 @@ TEST_F(KeepingBatcherTest, ComputesOnlyWhatIsNotThere) {
   EXPECT_EQ(start(1, prompt(40)), Words{"reuse r1 0/40"});
   EXPECT_EQ(run(), "run s0:r1[0+40]*1");
   EXPECT_EQ(sampled(1, 0, true), (Words{"deliver r1.0 stop", "trim s0 40"}));
-  EXPECT_EQ(batcher.rows_used(), 0U);
+  EXPECT_EQ(batcher.rows_used(false), 0U);
   EXPECT_EQ(start(2, prompt(60)), Words{"reuse r2 40/60"});
-  EXPECT_EQ(batcher.prompt_tokens_left(), 20U);
-  EXPECT_EQ(batcher.rows_used(), 40U);
+  EXPECT_EQ(batcher.prompt_tokens_left(false), 20U);
+  EXPECT_EQ(batcher.rows_used(false), 40U);
   EXPECT_EQ(run(), "run s0:r2[40+20]*1");
 }
 
@@ -441,7 +441,7 @@ TEST_F(KeepingBatcherTest, ForksReusedRowsIntoFurtherChoices) {
 TEST_F(KeepingBatcherTest, KeepsTheRowsThatADroppedPromptHadComputed) {
   start(1, prompt(100));
   EXPECT_EQ(run(), "run s0:r1[0+64]");
-  batcher.next_batch();  // This batch did not finish.
+  batcher.next_batch({});  // This batch did not finish.
   EXPECT_EQ(drop(1, Batcher::Rows::kKeep), Words{"trim s0 64"});
   EXPECT_EQ(start(2, prompt(100)), Words{"reuse r2 64/100"});
 }
@@ -475,8 +475,8 @@ TEST_F(KeepingBatcherTest, KeepsNothingWhenItIsOff) {
   const RequestArrived arrived{.request = RequestId{1}, .prompt_tokens = 40, .prompt = prompt(40)};
   const auto held = off.take(arrived, effects);
   off.start_prompt(arrived, *held, effects);
-  off.next_batch();
-  off.batch_finished();
+  off.next_batch({});
+  off.batch_finished({});
   off.token_sampled({.request = RequestId{1}}, effects);
   EXPECT_EQ(words(effects), (Words{"deliver r1.0 length", "clear s0"}));
 }
@@ -486,27 +486,27 @@ TEST_F(KeepingBatcherTest, KeepsNothingWhenItIsOff) {
 TEST_F(BatcherTest, CountsPromptTokensLeft) {
   start(1, 12);
   start(2, 5);
-  EXPECT_EQ(batcher.prompt_tokens_left(), 17U);
+  EXPECT_EQ(batcher.prompt_tokens_left(false), 17U);
   run();
-  EXPECT_EQ(batcher.prompt_tokens_left(), 9U);
+  EXPECT_EQ(batcher.prompt_tokens_left(false), 9U);
 }
 
 TEST_F(BatcherTest, CountsThePromptOnceUntilItIsForked) {
   start(1, 6, 3);
-  EXPECT_EQ(batcher.rows_used(), 0U);
+  EXPECT_EQ(batcher.rows_used(false), 0U);
   run();
-  EXPECT_EQ(batcher.rows_used(), 6U);
+  EXPECT_EQ(batcher.rows_used(false), 6U);
   for (uint32_t choice = 0; choice < 3; ++choice) {
     sampled(1, choice);
   }
-  EXPECT_EQ(batcher.rows_used(), 3U * 6U);  // The newest tokens have no rows yet.
+  EXPECT_EQ(batcher.rows_used(false), 3U * 6U);  // The newest tokens have no rows yet.
   run();
-  EXPECT_EQ(batcher.rows_used(), 3U * 7U);
+  EXPECT_EQ(batcher.rows_used(false), 3U * 7U);
 }
 
 TEST_F(BatcherTest, CountsAFetchedPromptOnceUntilItIsForked) {
   batcher.start_decoding(kFetched, *take(2));
-  EXPECT_EQ(batcher.rows_used(), 5U);
+  EXPECT_EQ(batcher.rows_used(false), 5U);
 }
 
 TEST_F(BatcherTest, CountsTheRowsOfAnEndedFirstChoiceWhileItsSequenceIsHeld) {
@@ -514,9 +514,9 @@ TEST_F(BatcherTest, CountsTheRowsOfAnEndedFirstChoiceWhileItsSequenceIsHeld) {
   batcher.keep_first(RequestId{1});
   run();
   sampled(1, 0, true);
-  EXPECT_EQ(batcher.rows_used(), 2U);
+  EXPECT_EQ(batcher.rows_used(false), 2U);
   sampled(1, 1);
-  EXPECT_EQ(batcher.rows_used(), 2U + 2U);
+  EXPECT_EQ(batcher.rows_used(false), 2U + 2U);
 }
 
 }  // namespace

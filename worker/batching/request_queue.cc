@@ -1,6 +1,7 @@
-#include "worker/core/request_queue.h"
+#include "worker/batching/request_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/check.h"
 
@@ -22,11 +23,19 @@ void RequestQueue::push(const RequestArrived& request, std::vector<Effect>& effe
     return refuse(request.request, ErrorCode::kUnavailable, "this " + worker_ + " is shutting down",
                   effects);
   }
-  if (waiting_.size() >= requests_max_) {
+  // The background keeps nobody out.
+  const uint32_t before = request.background ? size() : size() - in_background();
+  if (before >= requests_max_) {
     return refuse(request.request, ErrorCode::kOverloaded, "this " + worker_ + "'s queue is full",
                   effects);
   }
   waiting_.push_back(request);
+}
+
+// It has waited its turn once, and its client has the beginning of the reply.
+void RequestQueue::put_back(RequestArrived request) {
+  request.deadline = kNever;
+  waiting_.push_front(std::move(request));
 }
 
 bool RequestQueue::cancel(RequestId request, std::vector<Effect>& effects) {
@@ -47,7 +56,7 @@ std::vector<const RequestArrived*> RequestQueue::in_turn(
   }
   std::ranges::stable_sort(requests, {}, [&held](const RequestArrived* request) {
     const auto found = held.find(group_of(*request));
-    return found == held.end() ? 0 : found->second;
+    return std::pair(request->background, found == held.end() ? 0 : found->second);
   });
   return requests;
 }
@@ -89,9 +98,13 @@ void RequestQueue::expire(Instant now, std::vector<Effect>& effects) {
 uint64_t RequestQueue::prompt_tokens() const {
   uint64_t tokens = 0;
   for (const RequestArrived& waiting : waiting_) {
-    tokens += waiting.prompt_tokens;
+    tokens += waiting.background ? 0 : waiting.prompt_tokens;
   }
   return tokens;
+}
+
+uint32_t RequestQueue::in_background() const {
+  return static_cast<uint32_t>(std::ranges::count_if(waiting_, &RequestArrived::background));
 }
 
 Instant RequestQueue::next_wakeup() const {

@@ -1,4 +1,4 @@
-#include "worker/core/prompt_cache.h"
+#include "worker/batching/prompt_cache.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "worker/core/request_queue.h"
+#include "worker/batching/request_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/worker_words.h"
-#include "worker/core/batcher.h"
+#include "worker/batching/batcher.h"
 
 namespace pdjob::worker {
 namespace {
@@ -41,8 +41,8 @@ struct LoadingBatcher : testing::Test {
     return words(effects);
   }
   std::string run() {
-    const RunStep step{batcher.next_batch()};
-    batcher.batch_finished();
+    const RunStep step{batcher.next_batch({})};
+    batcher.batch_finished({});
     return word(step);
   }
 
@@ -80,7 +80,7 @@ TEST_F(LoadingBatcher, ASequenceThatTheStoreMayWriteIsGivenToNobody) {
   start(1, prompt(300));
   EXPECT_EQ(drop(1), Words{"cancel-load s0"});
   EXPECT_EQ(batcher.sequences_free(), 1U);
-  EXPECT_EQ(batcher.rows_used(), 512U);
+  EXPECT_EQ(batcher.rows_used(false), 512U);
   EXPECT_EQ(load_ended(0, 128), Words{"clear s0"});
   EXPECT_FALSE(goes_on || failed);
   EXPECT_EQ(batcher.sequences_free(), 2U);

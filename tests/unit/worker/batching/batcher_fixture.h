@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/worker_words.h"
-#include "worker/core/batcher.h"
+#include "worker/batching/batcher.h"
 
 namespace pdjob::worker {
 
@@ -69,8 +69,8 @@ struct BatcherTest : testing::Test {
   }
   // Returns the next batch in words. Its prompts count as computed.
   std::string run() {
-    const RunStep step{batcher.next_batch()};
-    batcher.batch_finished();
+    const RunStep step{batcher.next_batch({})};
+    batcher.batch_finished({});
     return word(step);
   }
   Words sampled(uint64_t request, uint32_t choice = 0, bool stopped = false, uint32_t count = 1) {

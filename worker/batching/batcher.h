@@ -15,7 +15,11 @@
 //
 // Where there is a store of KV, a prompt that misses many rows asks it first, and so does a
 // continued choice: the request has its sequences, and no step computes its prompt, or its earlier
-// tokens, until LoadEnded. A sequence that the store may write is given to nobody. Pure.
+// tokens, until LoadEnded. A sequence that the store may write is given to nobody.
+//
+// Requests in the background take what the others leave (spare_room.h): room in a step, and all but
+// a few sequences. If another request finds no sequence, one of the background's gives way: it
+// queues again, and later computes its prompt and the tokens that it had. Pure.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +28,8 @@
 #include <utility>
 #include <vector>
 
-#include "worker/core/prompt_cache.h"
+#include "worker/batching/prompt_cache.h"
+#include "worker/batching/spare_room.h"
 #include "worker/core/worker_core.h"
 
 namespace pdjob::worker {
@@ -36,6 +41,8 @@ struct BatcherOptions {
   uint32_t prompt_tokens_alone = 0;
   bool prefix_cache = true;  // Free sequences keep rows.
   PromptCache::Order order = PromptCache::Order::kLowestFirst;
+  // By so large a part may a step get longer for requests in the background.
+  double background_slowdown = 0.08;
 };
 
 // The sequences that a request holds.
@@ -58,6 +65,13 @@ class Batcher {
  public:
   explicit Batcher(BatcherOptions options);
 
+  // A request has arrived.
+  void note_arrival(const RequestArrived& request, Instant now);
+  // How many sequences the background leaves free; 0 if no others are expected.
+  uint32_t reserve(Instant now) const { return spare_.reserve(now); }
+  // How many sequences must be free for the request to start. More than it holds if it is in the
+  // background.
+  uint32_t needed_for(const RequestArrived& request, Instant now) const;
   // Returns the request's sequences, or nothing if too few are free. They are empty, except that
   // the first may hold rows of a prompt that is computed here.
   std::optional<Held> take(const RequestArrived& request, std::vector<Effect>& effects);
@@ -88,8 +102,14 @@ class Batcher {
   std::optional<LoadOutcome> load_ended(const LoadEnded& event, std::vector<Effect>& effects);
   void load_released(SequenceId sequence, std::vector<Effect>& effects);
 
+  // Makes as many sequences free: requests in the background drop theirs, those with the fewest
+  // rows first. Returns these requests, to be queued again; none if not enough can.
+  std::vector<RequestArrived> make_way(uint32_t sequences, std::vector<Effect>& effects);
+  // How often a request has done so.
+  uint64_t ways_given() const { return ways_given_; }
+
   // The next batch; empty if there is nothing to run.
-  std::vector<BatchItem> next_batch();
+  std::vector<BatchItem> next_batch(Instant now);
 
   // Progress of the prompts in the batch that just ran: rows computed so far, and whether the
   // prompt is complete.
@@ -99,7 +119,7 @@ class Batcher {
     uint32_t rows = 0;
     bool complete = false;
   };
-  std::vector<PromptProgress> batch_finished();
+  std::vector<PromptProgress> batch_finished(Instant now);
 
   // Delivers a sampled token, and forks or gives back sequences as needed. Returns true if the
   // request's last choice has ended. The request is then dropped, and its sequences are given back,
@@ -112,10 +132,12 @@ class Batcher {
   std::vector<RequestId> requests_in_batch() const;
 
   uint32_t sequences_free() const { return free_.size(); }
-  uint64_t prompt_tokens_left() const;
+  // The next three are of requests in the background, or of the others.
+  uint64_t prompt_tokens_left(bool background) const;
   // Rows that hold KV of requests now.
-  uint64_t rows_used() const;
-  uint32_t requests() const { return static_cast<uint32_t>(requests_.size()); }
+  uint64_t rows_used(bool background) const;
+  uint32_t requests(bool background) const;
+  bool empty() const { return requests_.empty(); }
   // How many prompts of each client's request run here.
   std::map<RequestId, uint32_t> prompts_by_group() const;
 
@@ -142,15 +164,27 @@ class Batcher {
     bool reads_prompt = false;
     RequestId group;
     RequestId turn;  // Its prompt goes behind those with a lower one. At first its own id.
+    RequestArrived arrived;
+    bool background() const { return arrived.background; }
+    uint64_t rows() const;  // In its sequences.
+  };
+  // The prompt tokens of a step that is being chosen.
+  struct PromptRoom {
+    uint32_t whole = 0;
+    uint32_t used = 0;
+    bool reads = false;  // One of its prompts is read.
   };
 
   Request& hold(const RequestArrived& request, const Held& held);
   void load(RequestId id, Request& request, const Prompt& prompt, uint32_t rows,
             std::vector<Effect>& effects);
   static void report_reuse(RequestId id, const Request& request, std::vector<Effect>& effects);
-  void add_decoding_items(std::vector<BatchItem>& items) const;
-  void add_prompt_items(std::vector<BatchItem>& items);
+  void add_decoding_items(bool background, std::vector<BatchItem>& items) const;
+  void add_prompt_items(bool background, PromptRoom& room, std::vector<BatchItem>& items) const;
+  void add_background(PromptRoom prompts, Instant now, std::vector<BatchItem>& items);
+  void take_turns(size_t kept, uint32_t room, std::vector<BatchItem>& items);
   void end_turn(RequestId group);
+  bool may_give_way(const Request& request) const;
   void add_continued_items(RequestId id, const Request& request, uint32_t& room,
                            std::vector<BatchItem>& items) const;
   // The choice has its first token, and goes on.
@@ -172,6 +206,10 @@ class Batcher {
   // Used during a call: whose prompts the next batch takes, in turn.
   std::vector<std::pair<RequestId, const Request*>> turns_;
   std::vector<BatchItem> running_;  // The batch that the engine runs.
+  bool runs_ = false;               // It still runs.
+  SpareRoom spare_;
+  uint64_t ways_given_ = 0;
+  SequenceId last_in_background_;  // The background's last sequence that generated a token.
   // The sequences that are being loaded; true: nobody holds it any more.
   std::map<SequenceId, bool> loading_;
 };

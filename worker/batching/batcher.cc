@@ -1,4 +1,4 @@
-#include "worker/core/batcher.h"
+#include "worker/batching/batcher.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,6 +10,16 @@ namespace {
 
 // A prompt that misses fewer tokens is computed at once: asking would take about as long.
 constexpr uint32_t kLoadMin = 96;
+// While others are expected, the background's prompts are computed in so small a part of a chunk.
+constexpr uint32_t kPartOfChunk = 4;
+
+uint32_t tokens_of(const std::vector<BatchItem>& items) {
+  uint32_t tokens = 0;
+  for (const BatchItem& item : items) {
+    tokens += item.count;
+  }
+  return tokens;
+}
 
 }  // namespace
 
@@ -19,10 +29,24 @@ uint32_t sequences_for(uint32_t choices, const EngineSize& engine) {
 }
 
 Batcher::Batcher(BatcherOptions options)
-    : options_(options), free_(options.engine.sequences, options.order) {
+    : options_(options),
+      free_(options.engine.sequences, options.order),
+      spare_(options.background_slowdown, options.engine.sequences) {
   PDJOB_CHECK(options_.engine.sequences > 0);
   PDJOB_CHECK(options_.engine.batch_tokens >= options_.engine.sequences,
               options_.engine.batch_tokens);
+}
+
+void Batcher::note_arrival(const RequestArrived& request, Instant now) {
+  if (!request.background) {
+    spare_.note_other(now);
+  }
+}
+
+uint32_t Batcher::needed_for(const RequestArrived& request, Instant now) const {
+  const uint32_t holds = sequences_for(request.choices, options_.engine);
+  return request.background ? std::min(holds + spare_.reserve(now), options_.engine.sequences)
+                            : holds;
 }
 
 std::optional<Held> Batcher::take(const RequestArrived& request, std::vector<Effect>& effects) {
@@ -92,7 +116,7 @@ void Batcher::load_released(SequenceId sequence, std::vector<Effect>& effects) {
 }
 
 void Batcher::report_reuse(RequestId id, const Request& request, std::vector<Effect>& effects) {
-  if (request.prompt != nullptr) {
+  if (request.prompt != nullptr && request.arrived.generated == 0) {
     effects.push_back(ReportReuse{
         .request = id, .prompt_tokens = request.prompt_tokens, .rows = request.prompt_computed});
   }
@@ -131,7 +155,9 @@ Batcher::Request& Batcher::hold(const RequestArrived& request, const Held& held)
                 .has_store = request.has_store,
                 .reads_prompt = held.reads_prompt,
                 .group = held.group == RequestId{} ? request.request : held.group,
-                .turn = request.request};
+                .turn = request.request,
+                .arrived = request};
+  entry.choices.front().generated = request.generated;
   for (size_t index = 0; index < held.sequences.size(); ++index) {
     entry.choices[index].sequence = held.sequences[index];
   }
@@ -171,18 +197,121 @@ void Batcher::give_back(const Request& request, SequenceId sequence, Rows rows,
   give_back(sequence, first && rows == Rows::kKeep ? prompt : PromptRows{}, effects);
 }
 
-std::vector<BatchItem> Batcher::next_batch() {
+bool Batcher::may_give_way(const Request& request) const {
+  // One that is being sampled for the first time, or by several choices, cannot say what it had.
+  const bool begins = request.prompt_computed == request.prompt_tokens && !request.forked;
+  return request.background() && request.choices.size() == 1 && !begins && !request.loads &&
+         !request.keep_first && !request.reads_prompt && !runs_;
+}
+
+uint64_t Batcher::Request::rows() const {
+  uint64_t rows = 0;
+  for (const Choice& choice : choices) {
+    // Until its first token, a choice after the first has an empty sequence.
+    const bool holds_rows = choice.sequence && (*choice.sequence == first || choice.generated > 0);
+    rows += holds_rows ? prompt_computed + choice.computed : 0;
+  }
+  return rows;
+}
+
+std::vector<RequestArrived> Batcher::make_way(uint32_t sequences, std::vector<Effect>& effects) {
+  std::vector<std::pair<uint64_t, RequestId>> able;  // By what it costs.
+  for (const auto& [id, request] : requests_) {
+    if (may_give_way(request)) {
+      able.emplace_back(request.rows(), id);
+    }
+  }
+  if (sequences <= free_.size() || free_.size() + able.size() < sequences) {
+    return {};
+  }
+  std::ranges::sort(able);
+  able.resize(sequences - free_.size());
+  std::vector<RequestArrived> gone;
+  for (const auto& [rows, id] : able) {
+    const Request& request = requests_.at(id);
+    gone.push_back(request.arrived);
+    gone.back().kv = KvMode::kLocal;
+    gone.back().generated = request.choices.front().generated;
+    drop(id, Rows::kKeep, effects);
+  }
+  ways_given_ += gone.size();
+  return gone;
+}
+
+std::vector<BatchItem> Batcher::next_batch(Instant now) {
   running_.clear();
-  add_decoding_items(running_);
-  add_prompt_items(running_);
+  turns_.clear();
+  for (const auto& [id, request] : requests_) {
+    turns_.emplace_back(id, &request);
+  }
+  const auto turn = [](const auto& each) { return each.second->turn; };
+  if (!std::ranges::is_sorted(turns_, {}, turn)) {
+    std::ranges::stable_sort(turns_, {}, turn);
+  }
+  add_decoding_items(false, running_);
+  const auto decoding = static_cast<uint32_t>(running_.size());
+  const uint32_t chunk =
+      decoding == 0 ? std::max(options_.prompt_tokens_per_step, options_.prompt_tokens_alone)
+                    : options_.prompt_tokens_per_step;
+  PromptRoom prompts{.whole = std::min(chunk, options_.engine.batch_tokens - decoding)};
+  add_prompt_items(false, prompts, running_);
+  add_background(prompts, now, running_);
   std::sort(running_.begin(), running_.end(),
             [](const BatchItem& a, const BatchItem& b) { return a.sequence < b.sequence; });
+  runs_ = !running_.empty();
+  spare_.step_begins(tokens_of(running_), now);
   return running_;
 }
 
-void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
+void Batcher::add_background(PromptRoom prompts, Instant now, std::vector<BatchItem>& items) {
+  if (requests(true) == 0) {
+    return;
+  }
+  const uint32_t others = tokens_of(items);
+  if (others > 0) {
+    spare_.note_other(now);
+  }
+  const bool expects = spare_.expects_others(now);
+  const uint32_t left = options_.engine.batch_tokens - others;
+  const uint32_t room = others > 0 ? std::min(left, spare_.beside(others)) : left;
+  const size_t kept = items.size();
+  add_decoding_items(true, items);
+  take_turns(kept, others == 0 && expects ? std::min(room, spare_.alone()) : room, items);
+  const uint32_t generated = tokens_of(items) - others;
+  uint32_t chunk = std::max(options_.prompt_tokens_per_step,
+                            generated == 0 && !expects ? options_.prompt_tokens_alone : 0);
+  if (expects) {
+    chunk = std::max(1U, chunk / kPartOfChunk);
+  }
+  prompts.whole = prompts.used + std::min(room - generated, chunk);
+  if (prompts.reads) {
+    const uint32_t most = std::max<uint32_t>(prompts.used, limits::kReadTokensPerStep);
+    prompts.whole = std::min(prompts.whole, most);
+  }
+  add_prompt_items(true, prompts, items);
+}
+
+// Keeps so many of the items from `kept` on, each sequence in its turn.
+void Batcher::take_turns(size_t kept, uint32_t room, std::vector<BatchItem>& items) {
+  if (items.size() - kept <= room) {
+    return;
+  }
+  const auto first = items.begin() + static_cast<std::ptrdiff_t>(kept);
+  std::sort(first, items.end(),
+            [](const BatchItem& a, const BatchItem& b) { return a.sequence < b.sequence; });
+  const auto next = std::find_if(first, items.end(), [&](const BatchItem& item) {
+    return last_in_background_ < item.sequence;
+  });
+  std::rotate(first, next, items.end());
+  items.resize(kept + room);
+  if (room > 0) {
+    last_in_background_ = items.back().sequence;
+  }
+}
+
+void Batcher::add_decoding_items(bool background, std::vector<BatchItem>& items) const {
   for (const auto& [id, request] : requests_) {
-    if (!request.forked) {
+    if (!request.forked || request.background() != background) {
       continue;
     }
     for (uint32_t index = 0; index < request.choices.size(); ++index) {
@@ -198,45 +327,39 @@ void Batcher::add_decoding_items(std::vector<BatchItem>& items) const {
   }
 }
 
-void Batcher::add_prompt_items(std::vector<BatchItem>& items) {
-  turns_.clear();
-  for (const auto& [id, request] : requests_) {
-    turns_.emplace_back(id, &request);
-  }
-  const auto turn = [](const auto& each) { return each.second->turn; };
-  if (!std::ranges::is_sorted(turns_, {}, turn)) {
-    std::ranges::stable_sort(turns_, {}, turn);
-  }
-  const auto decoding = static_cast<uint32_t>(items.size());
-  const uint32_t chunk =
-      decoding == 0 ? std::max(options_.prompt_tokens_per_step, options_.prompt_tokens_alone)
-                    : options_.prompt_tokens_per_step;
-  uint32_t whole = std::min(chunk, options_.engine.batch_tokens - decoding);
-  uint32_t room = whole;
+void Batcher::add_prompt_items(bool background, PromptRoom& prompts,
+                               std::vector<BatchItem>& items) const {
+  uint32_t room = prompts.whole - prompts.used;
   for (const auto& [id, entry] : turns_) {
     const Request& request = *entry;
+    if (request.background() != background) {
+      continue;
+    }
     add_continued_items(id, request, room, items);
     const uint32_t left = request.loads ? 0 : request.prompt_tokens - request.prompt_computed;
-    if (left > 0 && request.reads_prompt && whole > limits::kReadTokensPerStep) {
-      const uint32_t used = whole - room;  // By earlier requests; they count, too.
+    if (left > 0 && request.reads_prompt && prompts.whole > limits::kReadTokensPerStep) {
+      const uint32_t used = prompts.whole - room;  // By earlier requests; they count, too.
       if (used >= limits::kReadTokensPerStep) {
         continue;  // It comes first once they are done.
       }
-      whole = limits::kReadTokensPerStep;
-      room = whole - used;
+      prompts.whole = limits::kReadTokensPerStep;
+      room = prompts.whole - used;
     }
     const uint32_t count = std::min(left, room);
     if (count == 0) {
       continue;
     }
     room -= count;
+    prompts.reads = prompts.reads || request.reads_prompt;
+    const bool samples = count == left && request.arrived.generated == 0;
     items.push_back({.sequence = request.first,
                      .request = id,
                      .prompt = true,
                      .first = request.prompt_computed,
                      .count = count,
-                     .samples = count == left ? static_cast<uint32_t>(request.choices.size()) : 0});
+                     .samples = samples ? static_cast<uint32_t>(request.choices.size()) : 0});
   }
+  prompts.used = prompts.whole - room;
 }
 
 void Batcher::add_continued_items(RequestId id, const Request& request, uint32_t& room,
@@ -257,7 +380,9 @@ void Batcher::add_continued_items(RequestId id, const Request& request, uint32_t
   }
 }
 
-std::vector<Batcher::PromptProgress> Batcher::batch_finished() {
+std::vector<Batcher::PromptProgress> Batcher::batch_finished(Instant now) {
+  runs_ = false;
+  spare_.step_ends(now);
   std::vector<PromptProgress> progress;
   for (const BatchItem& item : running_) {
     const auto found = requests_.find(item.request);
@@ -272,6 +397,7 @@ std::vector<Batcher::PromptProgress> Batcher::batch_finished() {
     request.prompt_computed += item.count;
     if (request.prompt_computed == request.prompt_tokens) {
       end_turn(request.group);
+      request.forked = request.arrived.generated > 0;  // It goes on with its tokens.
     }
     progress.push_back({.request = item.request,
                         .sequence = item.sequence,
@@ -396,26 +522,27 @@ std::map<RequestId, uint32_t> Batcher::prompts_by_group() const {
   return prompts;
 }
 
-uint64_t Batcher::prompt_tokens_left() const {
+uint32_t Batcher::requests(bool background) const {
+  return static_cast<uint32_t>(std::ranges::count_if(
+      requests_, [&](const auto& each) { return each.second.background() == background; }));
+}
+
+uint64_t Batcher::prompt_tokens_left(bool background) const {
   uint64_t left = 0;
   for (const auto& [id, request] : requests_) {
-    left += request.prompt_tokens - request.prompt_computed;
+    left +=
+        request.background() == background ? request.prompt_tokens - request.prompt_computed : 0;
   }
   return left;
 }
 
-uint64_t Batcher::rows_used() const {
+uint64_t Batcher::rows_used(bool background) const {
   uint64_t rows = 0;
   for (const auto& [id, request] : requests_) {
-    for (const Choice& choice : request.choices) {
-      // Until its first token, a choice after the first has an empty sequence.
-      const bool holds_rows =
-          choice.sequence && (*choice.sequence == request.first || choice.generated > 0);
-      rows += holds_rows ? request.prompt_computed + choice.computed : 0;
-    }
+    rows += request.background() == background ? request.rows() : 0;
   }
   for (const auto& [sequence, abandoned] : loading_) {
-    rows += abandoned ? options_.engine.rows_per_sequence : 0;
+    rows += abandoned && !background ? options_.engine.rows_per_sequence : 0;
   }
   return rows;
 }
