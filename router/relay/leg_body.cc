@@ -380,6 +380,12 @@ std::string_view RequestBody::prompt() const {
   return prompt.empty() && !names.text.empty() ? object_->value(names.text) : prompt;
 }
 
+bool RequestBody::is_flex() const {
+  const bool has_tiers =
+      form_ == BodyForm::kOpenai || form_ == BodyForm::kEmbedding || form_ == BodyForm::kResponses;
+  return has_tiers && object_->value("service_tier") == "\"flex\"";
+}
+
 std::string_view RequestBody::user() const {
   if (form_ == BodyForm::kOpenai || form_ == BodyForm::kResponses || embeds()) {
     return object_->value("user");

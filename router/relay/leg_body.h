@@ -74,7 +74,7 @@ class RequestBody {
   const std::string& text() const { return *text_; }
   bool stream() const { return !embeds() && object_->value("stream") == "true"; }
   // OpenAI's `service_tier` is "flex": it takes what other requests leave.
-  bool is_flex() const { return object_->value("service_tier") == "\"flex\""; }
+  bool is_flex() const;
   // The client's own names of its prompts, one for each, or none.
   std::vector<std::string> rids() const;
   // True if its tokens suffice to go on with its stream at another worker. A cumulative stream

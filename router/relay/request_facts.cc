@@ -61,7 +61,7 @@ std::string_view session_of(const net::HttpRequest& request, const RequestBody& 
 bool is_in_background(const net::HttpRequest& request, const RequestBody& body,
                       const Reception& reception) {
   return reception.is_row(request) || !request.header(openai::header::kBackground).empty() ||
-         (!body.passes() && body.is_flex());
+         body.is_flex();
 }
 
 RequestFacts request_facts(const net::HttpRequest& request, const RequestBody& body,

@@ -150,6 +150,8 @@ mutant(prefill_forgets_awaited everyday prefill/prefill_worker.cc "    return re
 mutant(decode_gives_rows_on everyday decode/decode_worker.cc "if (!event.region_safe) {" "if (false) {")
 mutant(cache_shows_tenants tenants worker/batching/prompt_cache.cc "kept.rows == 0 || kept.prompt->tenant != prompt.tenant" "kept.rows == 0")
 mutant(cache_keeps_too_much everyday worker/batching/prompt_cache.cc "prompt.tokens.begin(), prompt.tokens.end() - 1).first" "prompt.tokens.begin(), prompt.tokens.end()).first")
+mutant(background_begins_anew background worker/batching/batcher.cc "    gone.back().generated = request.choices.front().generated;" "")
+mutant(background_forgets_tokens background worker/core/engine_loop.cc "      live.request.resumed[index].push_back(live.choices[index].newest);" "")
 mutant(engine_waits_for_ever everyday worker/core/engine_loop.cc "if (live.transfer == TransferState::kAwaited) {" "if (false) {")
 mutant(engine_meets_itself everyday worker/core/engine_loop.cc "error = {ErrorCode::kUnavailable, \"transfer \"" "error = {ErrorCode::kInvalidArgument, \"transfer \"")
 mutant(ledger_comes_late launcher launcher/run/ledger.cc "    return LedgerDue::kBefore;" "    return LedgerDue::kSoon;")

@@ -7,6 +7,10 @@ namespace pdjob::worker {
 namespace {
 
 constexpr uint32_t kReservePart = 8;  // One sequence in so many.
+// A step that took so many times as long as expected waited for something else. So once as many
+// steps as this are known; an engine that has become slower is still followed.
+constexpr double kOutlier = 2;
+constexpr uint32_t kStepsNeeded = 20;
 
 uint32_t whole(double tokens) {
   return static_cast<uint32_t>(std::clamp(std::floor(tokens), 0.0, 1e6));
@@ -48,7 +52,9 @@ void SpareRoom::step_begins(uint32_t tokens, Instant now) {
 void SpareRoom::step_ends(Instant now) {
   if (running_ > 0) {
     const std::chrono::duration<double> took = now - began_;
-    seconds_.add(running_, took.count());
+    const double expected = seconds_.a() + seconds_.b() * running_;
+    const bool known = ++steps_ > kStepsNeeded;
+    seconds_.add(running_, known ? std::min(took.count(), kOutlier * expected) : took.count());
   }
   running_ = 0;
 }

@@ -45,9 +45,11 @@ class SpareRoom {
   double slowdown_;
   uint32_t sequences_;
   Instant last_other_{};
-  FadingLine seconds_{{.fade = 0.99, .slope_part = 0.005}};  // Of a step, by its tokens.
-  uint32_t full_steps_ = 0;                                  // Since the last one that had room.
-  uint32_t running_ = 0;                                     // Tokens of the step that runs.
+  // Of a step, by its tokens. It remembers long: while others decode, all steps have about as many.
+  FadingLine seconds_{{.fade = 0.998, .slope_part = 0.005}};
+  uint32_t steps_ = 0;       // Among them.
+  uint32_t full_steps_ = 0;  // Since the last one that had room.
+  uint32_t running_ = 0;     // Tokens of the step that runs.
   Instant began_{};
 };
 

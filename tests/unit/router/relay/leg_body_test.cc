@@ -27,6 +27,22 @@ TEST(RequestBody, FindsWhatTheRouterMustKnow) {
   EXPECT_EQ(scanned(R"({})").model(), "");
 }
 
+TEST(RequestBody, KnowsAFlexRequestInEachFormThatHasTiers) {
+  const auto is_flex = [](const char* text, BodyForm form) {
+    return RequestBody::scan(text, form)->is_flex();
+  };
+  constexpr const char* kFlex = R"({"prompt":"x","input":"x","service_tier":"flex"})";
+  EXPECT_TRUE(is_flex(kFlex, BodyForm::kOpenai));
+  EXPECT_TRUE(is_flex(kFlex, BodyForm::kEmbedding));
+  EXPECT_TRUE(is_flex(kFlex, BodyForm::kResponses));
+  EXPECT_FALSE(is_flex(R"({"prompt":"x","service_tier":"auto"})", BodyForm::kOpenai));
+  EXPECT_FALSE(is_flex(R"({"prompt":"x"})", BodyForm::kOpenai));
+  EXPECT_FALSE(is_flex(R"({"text":"x","service_tier":"flex"})", BodyForm::kSglang));
+  EXPECT_FALSE(is_flex(R"({"token_ids":[1],"service_tier":"flex","sampling_params":{}})",
+                       BodyForm::kTokens));
+  EXPECT_FALSE(RequestBody::pass(R"({"service_tier":"flex"})", "application/json")->is_flex());
+}
+
 TEST(RequestBody, PrefillLegAsksForOneTokenWithoutStream) {
   const RequestBody body = scanned(
       R"({"prompt":"x","max_tokens":32,"min_tokens":4,"max_completion_tokens":9,"n_predict":8,"n":2,"stream":true,"stream_options":{"include_usage":true},"odd":[1, 2.50]})");

@@ -107,5 +107,12 @@ TEST(LegHeaderLines, NameTheTenantThatTheRouterKnowsAndNeverTheOneThatTheClientC
             "x-a: b\r\nx-pdjob-tenant: alice\r\n");
 }
 
+TEST(LegHeaderLines, SayThatTheRequestIsInTheBackgroundWhateverTheClientWrote) {
+  net::HttpRequest request;
+  request.headers = {{"X-Pdjob-Background", "yes"}, {"x-a", "b"}};
+  EXPECT_EQ(leg_header_lines(request), "x-a: b\r\n");
+  EXPECT_EQ(leg_header_lines(request, {.background = true}), "x-a: b\r\nx-pdjob-background: 1\r\n");
+}
+
 }  // namespace
 }  // namespace pdjob::router

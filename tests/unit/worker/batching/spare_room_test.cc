@@ -54,10 +54,20 @@ TEST_F(SpareRoomTest, OneTokenIsTakenNowAndThenWithoutRoom) {
 
 TEST_F(SpareRoomTest, FollowsAnEngineThatBecomesSlower) {
   learn(milliseconds(20), microseconds(50));
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 40; ++i) {
     learn(Duration::zero(), milliseconds(5));
   }
   EXPECT_EQ(room.beside(4), 0U);
+}
+
+TEST_F(SpareRoomTest, AStepThatWaitedForSomethingElseHardlyCounts) {
+  learn(milliseconds(20), milliseconds(1));
+  learn(milliseconds(20), milliseconds(1));
+  for (int i = 0; i < 20; ++i) {
+    step(1, milliseconds(500), milliseconds(1));  // A step of few tokens, as slow as many.
+    learn(milliseconds(20), milliseconds(1));
+  }
+  EXPECT_EQ(room.beside(4), 1U);  // 5 % of 24 ms.
 }
 
 TEST_F(SpareRoomTest, KeepsSequencesOnlyWhileOthersAreExpected) {
