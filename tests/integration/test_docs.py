@@ -16,6 +16,7 @@ from docs_blocks import Reader, blocks_of, pages  # noqa: E402
 
 # On one job of configs/quickstart.yaml, one page after the other.
 TOGETHER = [
+    "docs/how-to/background.md",
     "docs/how-to/scale.md",
     "docs/how-to/several-routers.md",
     "docs/how-to/structured-output.md",
