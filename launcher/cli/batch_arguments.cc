@@ -78,9 +78,9 @@ void BatchArguments::add_flags(CLI::App* command) {
   add_key(command, "--concurrency", "concurrency", "N",
           "Rows in flight at most; default: as many as help");
   add_key(command, "--attempts", "attempts", "N", "Tries of a row at which the server fails [5]");
-  add_key(command, "--row-timeout", "row_timeout", "DURATION", "Of one try [10min]");
+  add_key(command, "--row-timeout", "row_timeout", "DURATION", "Of one try [10min; 1h with --job]");
   add_key(command, "--patience", "patience", "DURATION",
-          "The batch ends if the server answers nothing for so long [10min]");
+          "The batch ends if the server answers nothing for so long [10min; 1h with --job]");
   auto* restart =
       command->add_flag("--restart", flags_.restart, "Forget the results and begin anew");
   command->add_flag("--retry-failed", flags_.retry_failed, "Ask the failed rows again")

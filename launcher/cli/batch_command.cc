@@ -1,5 +1,7 @@
 #include "launcher/cli/batch_command.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <utility>
@@ -90,6 +92,17 @@ Result<std::string> url_of_job(const std::string& job, const Places& places) {
   return std::move(page.url);
 }
 
+// Others may leave nothing for long. Flags say otherwise.
+void wait_as_a_guest(const BatchFlags& flags, batch::BatchOptions& options) {
+  constexpr Duration kPatience = std::chrono::hours(1);
+  const auto said = [&flags](std::string_view key) {
+    return std::ranges::any_of(
+        flags.keys, [key](const ConfigSetting& each) { return each.text.starts_with(key); });
+  };
+  options.row_timeout = said("row_timeout=") ? options.row_timeout : kPatience;
+  options.patience = said("patience=") ? options.patience : kPatience;
+}
+
 // Rows that are somebody else's guests take what the others leave.
 std::string background_line() { return std::string(openai::header::kBackground) + ": 1\r\n"; }
 
@@ -124,6 +137,7 @@ Result<int> run(const BatchFlags& flags, const Places& places) {
   std::string url = flags.url;
   if (!flags.job.empty()) {
     PDJOB_TRY(url, url_of_job(flags.job, places));
+    wait_as_a_guest(flags, options);
   }
   PDJOB_TRY(batch::RowServer server, batch::parse_row_server(url));
   server.header_lines = background_line();

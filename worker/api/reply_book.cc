@@ -16,6 +16,8 @@ namespace pdjob::worker {
 namespace {
 
 constexpr size_t kReplyIdBytesMax = 128;
+// Requests in the background may queue so many times as long as others.
+constexpr int kPatienceInBackground = 6;
 
 std::string format_seconds(Duration duration) {
   char text[32];
@@ -193,7 +195,8 @@ void ReplyBook::submit_held(Exchange& exchange) {
     }
     exchange.prompts[found->second.prompt_index].submitted = true;
     exchange.prompts_submitted += 1;
-    generation.deadline = loop_.now() + options_.queue_timeout;
+    const int patience = generation.background ? kPatienceInBackground : 1;
+    generation.deadline = loop_.now() + patience * options_.queue_timeout;
     if (const Status submitted = engine_queue_.submit(std::move(generation)); !submitted) {
       return take_output(RequestFailed{.request = id, .error = submitted.error()});
     }
