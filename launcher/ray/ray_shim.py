@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -529,6 +530,8 @@ def main():
     if ray is None:
         emit("no_ray", text=f"{sys.executable} has no Ray: {NO_RAY}"[:TEXT_MAX])
         sys.exit(1)
+    # Ray's job API sends SIGTERM to all processes of a job that it stops. The launcher needs the shim until everything is given back.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     emit("hello", protocol=PROTOCOL, ray=ray.__version__, python=PYTHON)
     serve(Shim(), line.makefile("rb"))
     os._exit(0)  # Its launcher is gone. No farewell to Ray, which may hang: the keeper cleans up.
