@@ -469,7 +469,7 @@ def test_wrong_use_starts_nothing(server, tmp_path):
     url = server().url
     rows = write_rows(tmp_path / "rows.jsonl", 2)
     out = tmp_path / "out"
-    assert "one of --config and --url" in run(rows, "--out", out, code=2)
+    assert "one of --config, --job and --url" in run(rows, "--out", out, code=2)
     assert "cannot open" in run(tmp_path / "nothing.jsonl", "--out", out, "--url", url, code=2)
     assert "cannot make the folder" in run(rows, "--out", "/proc/out", "--url", url, code=2)
     assert "need a template" in run(rows, "--format", "text", "--out", out, "--url", url, code=2)

@@ -245,6 +245,7 @@ def test_a_job_of_rays_job_api_serves_and_gives_everything_back_when_it_is_stopp
     cluster.assert_free("stopped", 10)
 
 
+@pytest.mark.heavy
 def test_a_batch_succeeds_and_gives_everything_back(cluster):
     bodies = [{"prompt": f"The {n}. river is", "max_tokens": 4} for n in range(20)]
     rows = [{"custom_id": str(n), "method": "POST", "url": "/v1/completions", "body": body} for n, body in enumerate(bodies)]
