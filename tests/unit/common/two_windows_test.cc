@@ -67,5 +67,24 @@ TEST(RecentMean, BelievesNoMeasurementOfDaysAndNoneThatIsNoNumber) {
   EXPECT_EQ(mean.us(kStart), 21'600'000'000U);
 }
 
+TEST(FadingLine, FindsWhatIsFixedAndWhatGrows) {
+  FadingLine line({.fade = 0.99, .slope_part = 0.01});
+  for (int i = 0; i < 100; ++i) {
+    const double x = 1 + i % 7;
+    line.add(x, 20 + 0.5 * x);
+  }
+  EXPECT_NEAR(line.a(), 20, 1e-6);
+  EXPECT_NEAR(line.b(), 0.5, 1e-6);
+}
+
+TEST(FadingLine, WithoutASpreadEverythingGrows) {
+  FadingLine line;
+  EXPECT_FALSE(line.known());
+  line.add(4, 20);
+  line.add(4, 20);
+  EXPECT_EQ(line.b(), 5);
+  EXPECT_EQ(line.a(), 0);
+}
+
 }  // namespace
 }  // namespace pdjob

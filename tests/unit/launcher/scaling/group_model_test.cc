@@ -60,5 +60,19 @@ TEST(GroupModel, ADecodeWorkerThatAlsoComputesPromptsIsMeasuredByItsTokensAlone)
   EXPECT_NEAR(workers_needed(net::Role::kDecode, target, own, {.prompts = 2}), alone, 0.02 * alone);
 }
 
+TEST(GroupModel, NoWorkerComesForWorkInTheBackground) {
+  GroupModel model(net::Role::kPrefill, {.workers_max = 9, .ttft = milliseconds(500)});
+  net::WorkerLoad load{.background_requests = 20};
+  Instant now(seconds(1000));
+  for (int i = 0; i < 200; ++i, now += milliseconds(500)) {
+    load.tokens_computed += 500;  // All the time.
+    load.busy_us += 500'000;
+    load.background_tokens += 500;
+    load.background_busy_us += 500'000;
+    model.take({{"e", load}}, now);
+  }
+  EXPECT_EQ(model.need(seconds(2), 1).workers, 0);
+}
+
 }  // namespace
 }  // namespace pdjob::launcher

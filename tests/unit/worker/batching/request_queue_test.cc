@@ -89,5 +89,21 @@ TEST_F(RequestQueueTest, CancelsOnlyWhatWaitsHere) {
   EXPECT_FALSE(queue.cancel(RequestId{1}, effects));
 }
 
+TEST_F(RequestQueueTest, OneThatGaveWayComesFirstOfTheBackgroundEvenIfTheQueueIsFullOrClosed) {
+  queue.push({.request = RequestId{5}, .prompt_tokens = 10, .background = true}, effects);
+  push(6);
+  queue.close();
+  queue.put_back(
+      {.request = RequestId{2}, .prompt_tokens = 10, .deadline = start, .background = true});
+  std::vector<uint64_t> order;
+  for (const RequestArrived* each : queue.in_turn({})) {
+    order.push_back(each->request.value);
+  }
+  EXPECT_EQ(order, (std::vector<uint64_t>{6, 2, 5}));
+  EXPECT_EQ(expire(start + seconds(1)), Words{});  // Its client has the beginning of the reply.
+  EXPECT_EQ(queue.in_background(), 2U);
+  EXPECT_EQ(queue.prompt_tokens(), 10U);
+}
+
 }  // namespace
 }  // namespace pdjob::worker
