@@ -76,8 +76,8 @@ def test_a_batch_beside_a_job_gives_way_and_loses_nothing(online, single, tmp_pa
     ways = metric(url, "pdjob_background_ways_given_total")
     batch = start_batch(rows, tmp_path / "out", "--job", online.config)
     eventually(lambda: metric(url, "pdjob_background_requests_running") >= 3, what="rows in all sequences but one")
-    shown = subprocess.run([BIN, "status", "--config", str(online.config)], capture_output=True, text=True).stdout
-    assert "in the background" in shown, shown
+    shown = ["status", "--config", str(online.config)]
+    eventually(lambda: "in the background" in subprocess.check_output([BIN, *shown], text=True), what="a status that says so")
     seen = {}
     threads = [threading.Thread(target=lambda number=number: seen.update({number: stream(client, number)})) for number in range(6)]
     for thread in threads:
