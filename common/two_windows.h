@@ -75,7 +75,8 @@ class RecentMean {
 // y = a + b x, from pairs of which old ones fade. a and b are not below zero.
 class FadingLine {
  public:
-  // What remains of the weight of old pairs with each new one. b is at least `slope_part` of y / x.
+  // With each new pair, the weight of the old ones is multiplied by `fade`. b is at least
+  // `slope_part` of y / x.
   struct Options {
     double fade = 0.97;
     double slope_part = 0.25;

@@ -66,7 +66,7 @@ bool DecodeWorker::too_many_fetches(Instant now) const {
 }
 
 void DecodeWorker::admit(Instant now, Effects& effects) {
-  while (!queue_.empty()) {
+  while (!queue_.empty() && (batcher_.sequences_free() > 0 || batcher_.requests(true) > 0)) {
     const worker::RequestArrived next = *queue_.in_turn(prompts_by_group()).front();
     const uint32_t needed = batcher_.needed_for(next, now);
     if (next.background && too_many_fetches(now)) {
@@ -244,16 +244,7 @@ void DecodeWorker::report_if_drained(Effects& effects) {
 Instant DecodeWorker::next_wakeup() const { return queue_.next_wakeup(); }
 
 worker::CoreLoad DecodeWorker::load() const {
-  worker::CoreLoad load{
-      .requests_running = batcher_.requests(false),
-      .requests_queued = queue_.size() - queue_.in_background(),
-      .tokens_queued = batcher_.prompt_tokens_left(false) + queue_.prompt_tokens(),
-      .rows_used = batcher_.rows_used(false),
-      .rows_max = uint64_t{engine_.sequences} * engine_.rows_per_sequence,
-      .background_running = batcher_.requests(true),
-      .background_queued = queue_.in_background(),
-      .background_rows = batcher_.rows_used(true),
-      .ways_given = batcher_.ways_given()};
+  worker::CoreLoad load = batcher_.load(queue_);
   for (const auto& [id, fetch] : fetches_) {
     const bool background = fetch.request.background;
     (background ? load.background_running : load.requests_running) += 1;

@@ -14,8 +14,8 @@
 // If a fetch fails while its peer may still write, its sequence stays retired until FetchReleased.
 // No other request gets its rows before that.
 //
-// A request that finds no free sequence takes one of a request in the background, which queues
-// again and goes on later, by the tokens that it has (worker/batching/batcher.h).
+// A request that finds no free sequence takes one of a request in the background. That one
+// queues again, and goes on later with the tokens that it has (worker/batching/batcher.h).
 //
 // A sequence that becomes free keeps the rows of a prompt that was computed here. The next prompt
 // computed here may reuse them (worker/batching/prompt_cache.h). Pure.

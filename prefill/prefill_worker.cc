@@ -51,8 +51,8 @@ std::optional<RequestId> PrefillWorker::next_of_queue(Instant now) const {
 
 std::optional<RequestId> PrefillWorker::next_awaited(Waiting waiting, Instant now) const {
   const uint32_t free = batcher_.sequences_free();
-  // Of the background's prompts, one may take what is kept for others. Otherwise the two queues
-  // could wait for each other.
+  // One prompt of the background may take what is kept for others. Otherwise the two queues could
+  // wait for each other.
   const bool takes_last = batcher_.prompt_tokens_left(true) == 0;
   const auto found = std::ranges::find_if(waiting, [&](const worker::RequestArrived* request) {
     const uint32_t holds = worker::sequences_for(request->choices, engine_);
@@ -255,15 +255,7 @@ void PrefillWorker::report_if_drained(Effects& effects) {
 Instant PrefillWorker::next_wakeup() const { return queue_.next_wakeup(); }
 
 worker::CoreLoad PrefillWorker::load() const {
-  worker::CoreLoad load{
-      .requests_running = batcher_.requests(false),
-      .requests_queued = queue_.size() - queue_.in_background(),
-      .tokens_queued = batcher_.prompt_tokens_left(false) + queue_.prompt_tokens(),
-      .rows_used = batcher_.rows_used(false),
-      .rows_max = uint64_t{engine_.sequences} * engine_.rows_per_sequence,
-      .background_running = batcher_.requests(true),
-      .background_queued = queue_.in_background(),
-      .background_rows = batcher_.rows_used(true)};
+  worker::CoreLoad load = batcher_.load(queue_);
   for (const auto& [request, offer] : offers_) {
     (offer.background ? load.background_rows : load.rows_used) +=
         batcher_.holds(request) ? 0 : offer.rows;

@@ -99,7 +99,7 @@ class Router {
   size_t requests_alive() const { return requests_.size(); }
   size_t requests_queued() const { return queue_.size(); }
   uint32_t queue_max() const { return config_.queue_max; }
-  // Of these two, the requests in the background.
+  // How many of the requests that are alive, and that queue, are in the background.
   struct Background {
     size_t alive = 0;
     size_t queued = 0;

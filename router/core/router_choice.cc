@@ -20,8 +20,8 @@ double fastest_of(const std::vector<const Worker*>& workers) {
   return fastest;
 }
 
-// Of requests in the background, a worker gets as many as it surely has sequences for, and some
-// that queue there; one that does not let them wait for others gets few.
+// How many requests in the background a worker gets: enough for all its sequences. A worker that
+// does not let them wait for others gets few.
 constexpr uint32_t kBackgroundMax = 128;
 constexpr uint32_t kBackgroundBesideMax = 8;
 

@@ -93,13 +93,13 @@ std::optional<Batcher::LoadOutcome> Batcher::load_ended(const LoadEnded& event,
   }
   Request& request = found->second;
   // Rows of a prompt that is complete cannot be computed again here.
-  const bool lost = request.forked && event.rows < request.prompt_tokens;
+  const bool lost = request.forked && event.rows < request.arrived.prompt_tokens;
   if (!event.region_safe || lost) {
     return LoadOutcome{.request = found->first, .failed = true};
   }
   request.loads = false;
   if (request.forked) {
-    request.choices.front().computed = event.rows - request.prompt_tokens;
+    request.choices.front().computed = event.rows - request.arrived.prompt_tokens;
   } else {
     request.prompt_computed = event.rows;
     report_reuse(found->first, request, effects);
@@ -117,8 +117,9 @@ void Batcher::load_released(SequenceId sequence, std::vector<Effect>& effects) {
 
 void Batcher::report_reuse(RequestId id, const Request& request, std::vector<Effect>& effects) {
   if (request.prompt != nullptr && request.arrived.generated == 0) {
-    effects.push_back(ReportReuse{
-        .request = id, .prompt_tokens = request.prompt_tokens, .rows = request.prompt_computed});
+    effects.push_back(ReportReuse{.request = id,
+                                  .prompt_tokens = request.arrived.prompt_tokens,
+                                  .rows = request.prompt_computed});
   }
 }
 
@@ -149,10 +150,7 @@ Batcher::Request& Batcher::hold(const RequestArrived& request, const Held& held)
   Request entry{.choices = std::vector<Choice>(request.choices),
                 .first = held.sequences.front(),
                 .prompt = held.there.prompt,
-                .prompt_tokens = request.prompt_tokens,
                 .prompt_computed = held.there.rows,
-                .max_tokens = request.max_tokens,
-                .has_store = request.has_store,
                 .reads_prompt = held.reads_prompt,
                 .group = held.group == RequestId{} ? request.request : held.group,
                 .turn = request.request,
@@ -199,7 +197,7 @@ void Batcher::give_back(const Request& request, SequenceId sequence, Rows rows,
 
 bool Batcher::may_give_way(const Request& request) const {
   // One that is being sampled for the first time, or by several choices, cannot say what it had.
-  const bool begins = request.prompt_computed == request.prompt_tokens && !request.forked;
+  const bool begins = request.prompt_computed == request.arrived.prompt_tokens && !request.forked;
   return request.background() && request.choices.size() == 1 && !begins && !request.loads &&
          !request.keep_first && !request.reads_prompt && !runs_;
 }
@@ -336,7 +334,8 @@ void Batcher::add_prompt_items(bool background, PromptRoom& prompts,
       continue;
     }
     add_continued_items(id, request, room, items);
-    const uint32_t left = request.loads ? 0 : request.prompt_tokens - request.prompt_computed;
+    const uint32_t left =
+        request.loads ? 0 : request.arrived.prompt_tokens - request.prompt_computed;
     if (left > 0 && request.reads_prompt && prompts.whole > limits::kReadTokensPerStep) {
       const uint32_t used = prompts.whole - room;  // By earlier requests; they count, too.
       if (used >= limits::kReadTokensPerStep) {
@@ -395,21 +394,21 @@ std::vector<Batcher::PromptProgress> Batcher::batch_finished(Instant now) {
       continue;
     }
     request.prompt_computed += item.count;
-    if (request.prompt_computed == request.prompt_tokens) {
+    if (request.prompt_computed == request.arrived.prompt_tokens) {
       end_turn(request.group);
       request.forked = request.arrived.generated > 0;  // It goes on with its tokens.
     }
     progress.push_back({.request = item.request,
                         .sequence = item.sequence,
                         .rows = request.prompt_computed,
-                        .complete = request.prompt_computed == request.prompt_tokens});
+                        .complete = request.prompt_computed == request.arrived.prompt_tokens});
   }
   return progress;
 }
 
 void Batcher::end_turn(RequestId group) {
   for (auto& [id, request] : requests_) {
-    if (request.group == group && request.prompt_computed < request.prompt_tokens) {
+    if (request.group == group && request.prompt_computed < request.arrived.prompt_tokens) {
       request.turn = RequestId{newest_.value + 1};
     }
   }
@@ -423,8 +422,9 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
   PDJOB_CHECK(token.count > 0, token.request);
   choice.generated += token.count;
   // The next step would write row prompt + generated - 1. The last row ends the generation too.
-  const bool full = request.prompt_tokens + choice.generated > options_.engine.rows_per_sequence;
-  const bool long_enough = choice.generated >= request.max_tokens || full;
+  const bool full =
+      request.arrived.prompt_tokens + choice.generated > options_.engine.rows_per_sequence;
+  const bool long_enough = choice.generated >= request.arrived.max_tokens || full;
   const FinishReason finish = token.stopped ? FinishReason::kStop
                               : long_enough ? FinishReason::kLength
                                             : FinishReason::kNone;
@@ -438,9 +438,9 @@ bool Batcher::token_sampled(const SampledToken& token, std::vector<Effect>& effe
     end_forking(request, effects);
   }
   // Its tokens up to here were computed elsewhere.
-  if (request.has_store && request.choices.size() == 1 && !choice.ended &&
+  if (request.arrived.has_store && request.choices.size() == 1 && !choice.ended &&
       choice.behind() > kLoadMin) {
-    load(token.request, request, nullptr, request.prompt_tokens, effects);
+    load(token.request, request, nullptr, request.arrived.prompt_tokens, effects);
   }
   const bool all_ended = std::all_of(request.choices.begin(), request.choices.end(),
                                      [](const Choice& c) { return c.ended; });
@@ -497,7 +497,7 @@ void Batcher::pass_on(Request& request, SequenceId sequence, std::vector<Effect>
     return give_back(request, sequence, Rows::kKeep, effects);
   }
   next->sequence = sequence;
-  effects.push_back(TrimSequence{.sequence = sequence, .rows = request.prompt_tokens});
+  effects.push_back(TrimSequence{.sequence = sequence, .rows = request.arrived.prompt_tokens});
 }
 
 void Batcher::keep_first(RequestId request) { requests_.at(request).keep_first = true; }
@@ -522,6 +522,18 @@ std::map<RequestId, uint32_t> Batcher::prompts_by_group() const {
   return prompts;
 }
 
+CoreLoad Batcher::load(const RequestQueue& queue) const {
+  return {.requests_running = requests(false),
+          .requests_queued = queue.size() - queue.in_background(),
+          .tokens_queued = prompt_tokens_left(false) + queue.prompt_tokens(),
+          .rows_used = rows_used(false),
+          .rows_max = uint64_t{options_.engine.sequences} * options_.engine.rows_per_sequence,
+          .background_running = requests(true),
+          .background_queued = queue.in_background(),
+          .background_rows = rows_used(true),
+          .ways_given = ways_given_};
+}
+
 uint32_t Batcher::requests(bool background) const {
   return static_cast<uint32_t>(std::ranges::count_if(
       requests_, [&](const auto& each) { return each.second.background() == background; }));
@@ -530,8 +542,9 @@ uint32_t Batcher::requests(bool background) const {
 uint64_t Batcher::prompt_tokens_left(bool background) const {
   uint64_t left = 0;
   for (const auto& [id, request] : requests_) {
-    left +=
-        request.background() == background ? request.prompt_tokens - request.prompt_computed : 0;
+    left += request.background() == background
+                ? request.arrived.prompt_tokens - request.prompt_computed
+                : 0;
   }
   return left;
 }

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "worker/batching/prompt_cache.h"
+#include "worker/batching/request_queue.h"
 #include "worker/batching/spare_room.h"
 #include "worker/core/worker_core.h"
 
@@ -105,9 +106,6 @@ class Batcher {
   // Makes as many sequences free: requests in the background drop theirs, those with the fewest
   // rows first. Returns these requests, to be queued again; none if not enough can.
   std::vector<RequestArrived> make_way(uint32_t sequences, std::vector<Effect>& effects);
-  // How often a request has done so.
-  uint64_t ways_given() const { return ways_given_; }
-
   // The next batch; empty if there is nothing to run.
   std::vector<BatchItem> next_batch(Instant now);
 
@@ -140,6 +138,8 @@ class Batcher {
   bool empty() const { return requests_.empty(); }
   // How many prompts of each client's request run here.
   std::map<RequestId, uint32_t> prompts_by_group() const;
+  // The load of the requests here and in this queue.
+  CoreLoad load(const RequestQueue& queue) const;
 
  private:
   struct Choice {
@@ -154,10 +154,7 @@ class Batcher {
     SequenceId first;                    // Has the prompt.
     std::vector<SequenceId> spare = {};  // Until `forked`: held, and empty.
     Prompt prompt;
-    uint32_t prompt_tokens = 0;
     uint32_t prompt_computed = 0;
-    uint32_t max_tokens = 0;
-    bool has_store = false;
     bool loads = false;   // The first sequence is being loaded.
     bool forked = false;  // Every choice has the prompt's rows.
     bool keep_first = false;

@@ -15,8 +15,8 @@ class SpareRoom {
  public:
   // Others have come so lately that more are expected.
   static constexpr Duration kLately = std::chrono::seconds(30);
-  // One token in so many steps is taken even if there is no room for it: it is how the background
-  // goes on, and how a cost that has become smaller is noticed.
+  // One token in so many steps is taken even if there is no room for it. So the background goes
+  // on, and a cost that has become smaller is noticed.
   static constexpr uint32_t kProbeEvery = 64;
   // Without others, a step may take so many times as long as the shortest one.
   static constexpr double kAloneFactor = 4;
@@ -45,7 +45,8 @@ class SpareRoom {
   double slowdown_;
   uint32_t sequences_;
   Instant last_other_{};
-  // Of a step, by its tokens. It remembers long: while others decode, all steps have about as many.
+  // The time of a step, by its tokens. The line remembers long: while others decode, all steps have
+  // about as many tokens.
   FadingLine seconds_{{.fade = 0.998, .slope_part = 0.005}};
   uint32_t steps_ = 0;       // Among them.
   uint32_t full_steps_ = 0;  // Since the last one that had room.

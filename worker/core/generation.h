@@ -28,8 +28,8 @@ struct GenerationRequest {
   std::vector<Token> prompt;
   std::vector<std::unique_ptr<engine::Sampler>> samplers;  // One per choice; null if prompt_only.
   // Per choice, the tokens that another worker generated, end token included, if this one continues
-  // the generation. Empty for a new generation. Of a request in the background, also those
-  // generated here: it needs them if it gives its sequence back.
+  // the generation. Empty for a new generation. A request in the background has those
+  // generated here, too: it needs them if it gives its sequence back.
   std::vector<std::vector<Token>> resumed;
   StopParams stop;
   bool ignore_eos = false;
