@@ -13,6 +13,10 @@ constexpr Duration kFlushAfter = std::chrono::milliseconds(100);
 constexpr size_t kFlushBytes = size_t{4} << 20;
 constexpr Duration kWorkersCounted = std::chrono::seconds(2);  // How often.
 constexpr size_t kUnlimited = 1024;
+// Tokens that a server tells at once, and how often they go to the disk: what a kill costs a row.
+constexpr uint32_t kTellEvery = 16;
+constexpr Duration kToldAfter = std::chrono::milliseconds(250);
+constexpr size_t kToldMax = size_t{1} << 16;  // Notes that wait for a slow disk.
 
 LedgerConfig config_of(const BatchOptions& options) {
   LedgerConfig config{
@@ -50,11 +54,13 @@ BatchRun::BatchRun(net::Loop& loop, const Parts& parts, const BatchOptions& opti
 
 BatchRun::~BatchRun() {
   loop_.cancel(flush_timer_);
+  loop_.cancel(told_timer_);
   loop_.cancel(workers_timer_);
 }
 
 void BatchRun::start(std::function<void(const End&)> ended) {
   ended_ = std::move(ended);
+  parts_.client.on_told([this](AttemptId attempt, std::string_view note) { told(attempt, note); });
   count_workers();
   runner_.submit(TimePassed{});
 }
@@ -70,12 +76,14 @@ Progress BatchRun::progress() const {
           .in_flight = ledger_.in_flight(),
           .window = ledger_.window(),
           .workers = workers_,
+          .went_on = half_done_.went_on(),
           .trouble = trouble_};
 }
 
 void BatchRun::end(const End& how) {
   if (ended_) {
-    if (!blames_.empty() && !flushing_) {
+    told_due_ = !told_.empty();
+    if ((!blames_.empty() || told_due_) && !flushing_) {
       flush();
     }
     loop_.post([ended = std::exchange(ended_, nullptr), how] { ended(how); });
@@ -94,24 +102,36 @@ void BatchRun::count_workers() {
 
 void BatchRun::carry_out(const ReadRows& effect) {
   disk_->run([this, after = last_read_, count = effect.count, alive = std::weak_ptr(alive_)] {
-    auto rows = parts_.ledger.pending(after, count);
-    loop_.post([this, rows = std::move(rows), count, alive]() mutable {
+    auto read = read_back(parts_.ledger, after, count);
+    loop_.post([this, read = std::move(read), count, alive]() mutable {
       if (!alive.expired()) {
-        rows_read(std::move(rows), count);
+        rows_read(std::move(read), count);
       }
     });
   });
 }
 
-void BatchRun::rows_read(Result<std::vector<InputRow>> rows, size_t asked) {
-  if (!rows) {
-    end({.broken = true, .reason = "the ledger cannot be read: " + rows.error().message});
+Result<BatchRun::ReadBack> BatchRun::read_back(LedgerFile& ledger, RowId after, size_t count) {
+  ReadBack read;
+  PDJOB_TRY(read.rows, ledger.pending(after, count));
+  if (!read.rows.empty()) {
+    PDJOB_TRY(read.half_done, ledger.half_done(read.rows.front().id, read.rows.back().id));
+  }
+  return read;
+}
+
+void BatchRun::rows_read(Result<ReadBack> read, size_t asked) {
+  if (!read) {
+    end({.broken = true, .reason = "the ledger cannot be read: " + read.error().message});
     return;
   }
-  RowsRead event{.last = rows->size() < asked};
-  for (InputRow& row : *rows) {
+  for (const auto& [row, notes] : read->half_done) {
+    half_done_.restore(row, notes);
+  }
+  RowsRead event{.last = read->rows.size() < asked};
+  for (InputRow& row : read->rows) {
     last_read_ = row.id;
-    event.rows.push_back({row.id, row.weight, row.blame});
+    event.rows.push_back({row.id, row.weight, row.blame, row.beginning});
     rows_.emplace(row.id, OpenRow{.place = row});
   }
   runner_.submit(std::move(event));
@@ -161,12 +181,15 @@ void BatchRun::carry_out(const StartAttempt& effect) {
     refuse(effect.attempt, row.place, {.code = "duplicate_custom_id", .message = ""});
     return;
   }
+  HalfDoneRows::Beginning beginning =
+      half_done_.begin(effect.row, effect.attempt, std::move(request->body));
   parts_.client.start(
       {.id = effect.attempt,
        .target = std::move(request->target),
        .request_id = "batch-" + nonce_ + "-" + std::to_string(effect.row.value) + "-" +
                      std::to_string(effect.number),
-       .body = std::move(request->body)},
+       .body = std::move(beginning.body),
+       .tell_every = beginning.tells ? kTellEvery : 0},
       [this](AttemptId attempt, RowResult result) { attempt_ended(attempt, std::move(result)); });
 }
 
@@ -190,6 +213,10 @@ void BatchRun::refuse(AttemptId attempt, const InputRow& row, const RowError& er
 }
 
 void BatchRun::attempt_ended(AttemptId attempt, RowResult result) {
+  if (half_done_.ended(attempt, result.status == 400 ? HalfDoneRows::End::kRefused
+                                                     : HalfDoneRows::End::kOther)) {
+    result.outcome = Outcome::kLost;  // It is asked again, from its first token.
+  }
   const AttemptEnded event{attempt, result.outcome, result.retry_after};
   if (!result.hopeless.empty()) {
     end({.broken = true,
@@ -209,6 +236,7 @@ void BatchRun::attempt_ended(AttemptId attempt, RowResult result) {
 
 void BatchRun::carry_out(const CancelAttempt& effect) {
   parts_.client.cancel(effect.attempt);
+  half_done_.ended(effect.attempt, HalfDoneRows::End::kOther);
   attempts_.erase(effect.attempt);
 }
 
@@ -220,6 +248,22 @@ void BatchRun::carry_out(const NoteBlame& effect) {
 }
 
 // ---- Noting
+
+// If the disk is slow, later notes are not kept: they would follow on none.
+void BatchRun::told(AttemptId attempt, std::string_view note) {
+  const RowId row = half_done_.take(attempt, note);
+  if (row == RowId{} || told_.size() >= kToldMax) {
+    return;
+  }
+  told_.emplace_back(row, note);
+  if (told_timer_ == net::TimerId{}) {
+    told_timer_ = loop_.call_at(loop_.now() + kToldAfter, [this] {
+      told_timer_ = {};
+      told_due_ = true;
+      flush_soon();
+    });
+  }
+}
 
 void BatchRun::carry_out(const NoteRow& effect) {
   const OpenAttempt attempt = std::move(attempts_.extract(effect.attempt).mapped());
@@ -241,13 +285,15 @@ void BatchRun::carry_out(const NoteRow& effect) {
   } else {
     record.stats.cause = attempt.result.cause;
   }
+  half_done_.forget(effect.row);
+  std::erase_if(told_, [row = effect.row](const auto& note) { return note.first == row; });
   notes_bytes_ += record.line.size();
   notes_.push_back(std::move(record));
   flush_soon();
 }
 
 void BatchRun::flush_soon() {
-  if (flushing_ || (notes_.empty() && blames_.empty())) {
+  if (flushing_ || (notes_.empty() && blames_.empty() && !told_due_)) {
     return;
   }
   const Instant due = flushed_at_ + kFlushAfter;
@@ -264,12 +310,17 @@ void BatchRun::flush_soon() {
 
 void BatchRun::flush() {
   flushing_ = true;
+  const bool told_due = std::exchange(told_due_, false);
   notes_bytes_ = 0;
   disk_->run([this, records = std::exchange(notes_, {}), blames = std::exchange(blames_, {}),
+              told = told_due ? std::exchange(told_, {}) : LedgerFile::HalfDone{},
               alive = std::weak_ptr(alive_)] {
     Status noted = records.empty() ? ok() : parts_.records.note(records);
     if (noted && !blames.empty()) {
       noted = parts_.ledger.note_blames(blames);
+    }
+    if (noted && !told.empty()) {
+      noted = parts_.ledger.note_half_done(told);
     }
     std::vector<RowId> rows;
     RowCounts more;

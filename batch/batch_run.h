@@ -12,6 +12,7 @@
 
 #include "batch/batch_options.h"
 #include "batch/core/ledger.h"
+#include "batch/half_done_rows.h"
 #include "batch/input/row_files.h"
 #include "batch/input/row_reader.h"
 #include "batch/progress.h"
@@ -80,7 +81,13 @@ class BatchRun {
   void carry_out(const DropReply& effect);
   void carry_out(const Finished& effect);
 
-  void rows_read(Result<std::vector<InputRow>> rows, size_t asked);
+  struct ReadBack {
+    std::vector<InputRow> rows;
+    std::map<RowId, std::vector<std::string>> half_done;
+  };
+  static Result<ReadBack> read_back(LedgerFile& ledger, RowId after, size_t count);
+  void rows_read(Result<ReadBack> read, size_t asked);
+  void told(AttemptId attempt, std::string_view note);
   void attempt_ended(AttemptId attempt, RowResult result);
   RowReader::Position place_of(const InputRow& row) const;
   std::string place_text(const InputRow& row) const;
@@ -115,7 +122,11 @@ class BatchRun {
   RowId last_read_;
   std::vector<Record> notes_;      // Not yet on their way to the disk.
   std::map<RowId, Blame> blames_;  // Not yet on their way to the disk.
+  HalfDoneRows half_done_;
+  LedgerFile::HalfDone told_;  // Not yet on their way to the disk.
   size_t notes_bytes_ = 0;
+  bool told_due_ = false;
+  net::TimerId told_timer_;
   bool flushing_ = false;
   Instant flushed_at_{};
   net::TimerId flush_timer_;

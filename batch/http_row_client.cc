@@ -29,6 +29,10 @@ void HttpRowClient::start(Attempt attempt, const Then& then) {
   if (!server_.key.empty()) {
     lines.append("Authorization: Bearer ").append(server_.key).append("\r\n");
   }
+  if (attempt.tell_every > 0 && told_) {
+    lines.append(openai::header::kProgress).append(": ");
+    lines.append(std::to_string(attempt.tell_every)).append("\r\n");
+  }
   const std::string target = joined_target(server_.url.path, attempt.target);
   net::HttpCall call;
   call.to = server_.url.address;
@@ -67,6 +71,13 @@ void HttpRowClient::count_workers(std::function<void(size_t)> then) {
              [then = std::move(then)](const Result<net::HttpReply>& reply) {
                then(reply && reply->status == 200 ? serving_workers(reply->body) : 0);
              });
+}
+
+void HttpRowClient::on_interim(net::CallId id, const net::HttpReplyHead& head) {
+  const std::string_view note = head.header(openai::header::kTokens);
+  if (!note.empty() && told_) {
+    told_(calls_.at(id).attempt, note);
+  }
 }
 
 void HttpRowClient::on_head(net::CallId id, const net::HttpReplyHead& head) {

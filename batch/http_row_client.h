@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "batch/row_client.h"
 #include "net/http/http_client.h"
@@ -18,6 +19,7 @@ class HttpRowClient final : public RowClient, net::HttpCallHandler {
 
   void start(Attempt attempt, const Then& then) override;
   void cancel(AttemptId attempt) override;
+  void on_told(OnTold told) override { told_ = std::move(told); }
   void count_workers(std::function<void(size_t)> then) override;
 
  private:
@@ -29,6 +31,7 @@ class HttpRowClient final : public RowClient, net::HttpCallHandler {
     net::ChunkDecoder chunks;
   };
 
+  void on_interim(net::CallId id, const net::HttpReplyHead& head) override;
   void on_head(net::CallId id, const net::HttpReplyHead& head) override;
   void on_body(net::CallId id, std::string_view raw) override;
   void on_end(net::CallId id) override;
@@ -38,6 +41,7 @@ class HttpRowClient final : public RowClient, net::HttpCallHandler {
   net::Loop& loop_;
   const RowServer server_;
   const std::unique_ptr<net::HttpClient> client_;
+  OnTold told_;
   std::map<net::CallId, Call> calls_;
   std::map<AttemptId, net::CallId> call_of_;
 };

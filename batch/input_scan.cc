@@ -102,6 +102,7 @@ class Scan {
           *raw.text,
           {.format = static_cast<RowFormat>(file.format), .number = rows_, .header = file.header});
       row.weight = glance.weight;
+      row.beginning = glance.beginning;
       if (glance.custom_id) {
         row.key = row_digest(*glance.custom_id);
       }

@@ -63,6 +63,9 @@ std::string progress_text(const Progress& progress, ProgressForm form) {
   if (progress.workers > 0) {
     text += "; " + std::to_string(progress.workers) + " workers";
   }
+  if (progress.went_on > 0) {
+    text += "; " + std::to_string(progress.went_on) + " went on at their token";
+  }
   if (progress.rows_per_second > 0 && ended < rows.total) {
     text += "; " +
             duration_text(static_cast<double>(rows.total - ended) / progress.rows_per_second) +
@@ -84,6 +87,7 @@ std::string status_json(const Progress& progress, const std::string& state,
   json.key("rows_in_flight").integer(progress.in_flight);
   json.key("rows_in_flight_max").integer(progress.window);
   json.key("workers").integer(progress.workers);
+  json.key("rows_went_on").integer(progress.went_on);
   json.key("completion_tokens").integer(progress.rows.completion_tokens);
   json.key("rows_per_second").number(progress.rows_per_second);
   json.key("tokens_per_second").number(progress.tokens_per_second);

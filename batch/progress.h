@@ -14,7 +14,8 @@ struct Progress {
   RowCounts rows;
   size_t in_flight = 0;
   size_t window = 0;
-  size_t workers = 0;  // 0: unknown.
+  size_t workers = 0;    // 0: unknown.
+  uint64_t went_on = 0;  // Attempts that began with tokens of earlier ones.
   double rows_per_second = 0;
   double tokens_per_second = 0;
   std::string trouble;  // Why the server answers nothing now; empty: it does.

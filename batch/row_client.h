@@ -2,9 +2,11 @@
 // OutboundRowClient by https. Loop-bound.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "batch/core/ledger.h"
 #include "common/time.h"
@@ -52,12 +54,16 @@ class RowClient {
     std::string target;      // "/v1/completions".
     std::string request_id;  // Sent along.
     std::string body;
+    uint32_t tell_every = 0;  // The server may tell so many tokens at once; 0: none.
   };
+  using OnTold = std::function<void(AttemptId, std::string_view note)>;
 
   virtual ~RowClient() = default;
   // Calls `then` once, after it has returned; not after cancel().
   virtual void start(Attempt attempt, const Then& then) = 0;
   virtual void cancel(AttemptId attempt) = 0;
+  // Sets who gets the notes (told_tokens.h) of attempts under way. Most servers tell none.
+  virtual void on_told(OnTold /*told*/) {}
   // How many workers serve, if the server tells; 0: it does not.
   virtual void count_workers(std::function<void(size_t)> then) = 0;
 };

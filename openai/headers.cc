@@ -26,6 +26,10 @@ constexpr std::array kOfClients = {
     Fact{header::kBackground,
          "Anything: the request takes what others leave, as with `service_tier: flex`. The router "
          "tells the workers by the same header."},
+    Fact{header::kProgress,
+         "A number: a whole reply is preceded by interim responses (102) with the tokens so far, "
+         "so many at a time. A request that has them as `pdjob_resume` goes on with them. Only "
+         "workers of pdjob do so, and none for replies with logprobs."},
 };
 
 constexpr std::array kOfRouters = {
@@ -92,6 +96,13 @@ constexpr std::array kOfReplies = {
     Fact{"Retry-After", "Seconds after which a refused request is worth another try."},
 };
 
+constexpr std::array kOfInterims = {
+    Fact{header::kTokens,
+         "`CHOICE@START.TOKEN.TOKEN;w=WEIGHTS;m=MODEL`: tokens of a choice, how many come before "
+         "them, the weights that made them (in hexadecimal), and the model that they mean "
+         "something to."},
+};
+
 constexpr std::array kOfCallbacks = {
     Fact{"webhook-id", "The asynchronous request's id; the same at each attempt."},
     Fact{"webhook-timestamp", "Unix seconds of this attempt."},
@@ -123,6 +134,7 @@ std::string header_reference() {
   append_table(text, "Requests of a router to its workers", kOfRouters);
   append_table(text, "Between routers and the Batch API's process", kOfBatches);
   append_table(text, "Replies", kOfReplies);
+  append_table(text, "Interim responses (102)", kOfInterims);
   append_table(text, "Callbacks", kOfCallbacks);
   return text;
 }

@@ -21,6 +21,7 @@ inline constexpr std::string_view kPinPrefill = "x-pdjob-pin-prefill";
 inline constexpr std::string_view kPinDecode = "x-pdjob-pin-decode";
 // From a router to a worker, too.
 inline constexpr std::string_view kBackground = "x-pdjob-background";
+inline constexpr std::string_view kProgress = "x-pdjob-progress";
 
 // From a router to a worker.
 inline constexpr std::string_view kTenant = "x-pdjob-tenant";
@@ -45,6 +46,8 @@ inline constexpr std::string_view kKvTransport = "x-pdjob-kv-transport";
 inline constexpr std::string_view kKvSuspect = "x-pdjob-kv-suspect";
 inline constexpr std::string_view kAborted = "x-pdjob-aborted";
 inline constexpr std::string_view kRateLimit = "x-ratelimit-";
+// In interim responses (102).
+inline constexpr std::string_view kTokens = "x-pdjob-tokens";
 
 }  // namespace header
 

@@ -300,6 +300,7 @@ void read_request(const Fields& fields, ApiRequest& request) {
   read_bootstrap(fields, request);
   read_resumed(fields, request);
   read_resumed_weights(fields, request);
+  fields.text("pdjob_resume_model", request.resumed_model);
 }
 
 }  // namespace

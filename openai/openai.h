@@ -149,12 +149,14 @@ struct ApiRequest {
       false;  // Writes tokens in logprobs as "token_id:17" (vLLM's return_tokens_as_token_ids).
   std::optional<KvTransferParams> kv_transfer;
   std::optional<BootstrapParams> bootstrap;  // In place of kv_transfer.
-  // For a stream that another worker began and the router moved here: the tokens of each choice so
-  // far. There are n lists per prompt; lists may be empty. The reply continues after them.
+  // For a reply that another worker began: the tokens of each choice so far. There are n lists per
+  // prompt; lists may be empty. The reply continues after them.
   std::vector<std::vector<Token>> resumed;
   // The weights that made them: spans over each choice's tokens. Empty: the router does not know.
   // pdjob_resume_weights has versions in hexadecimal.
   std::vector<std::vector<WeightSpan>> resumed_weights;
+  // The model that they mean something to (ToldTokens::model()); empty: this one.
+  std::string resumed_model;
 };
 
 // The error names the wrong field.

@@ -1,7 +1,9 @@
 #include "batch/core/ledger.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <utility>
 
 #include "common/check.h"
 
@@ -10,6 +12,12 @@ namespace {
 
 constexpr size_t kDurationsMin = 20;
 constexpr int kStragglerFactor = 3;  // Times the 90th percentile.
+
+// Four classes for each doubling: rows that are about as long keep the order of their beginnings.
+uint64_t size_class(uint32_t weight) {
+  const int bits = std::bit_width(weight);
+  return bits <= 2 ? weight : static_cast<uint64_t>(bits) * 4 + ((weight >> (bits - 3)) & 3U);
+}
 
 }  // namespace
 
@@ -46,8 +54,9 @@ void Ledger::read_more(Turn& turn) {
   }
 }
 
-std::pair<uint64_t, RowId> Ledger::order_of(RowId id, const Row& row) const {
-  return {all_read_ ? std::numeric_limits<uint64_t>::max() - row.weight : id.value, id};
+Ledger::Order Ledger::order_of(RowId id, const Row& row) const {
+  return {all_read_ ? std::numeric_limits<uint64_t>::max() - size_class(row.weight) : row.round,
+          row.beginning, id};
 }
 
 void Ledger::wait(RowId id, Row& row) {
@@ -58,17 +67,19 @@ void Ledger::wait(RowId id, Row& row) {
 void Ledger::take(const RowsRead& event, Turn& /*turn*/) {
   PDJOB_CHECK(reading_);
   reading_ = false;
+  ++reads_;
   for (const RowsRead::Row& read : event.rows) {
-    const auto [place, fresh] =
-        rows_.emplace(read.id, Row{.weight = read.weight, .blame = read.blame});
+    const auto [place, fresh] = rows_.emplace(read.id, Row{.weight = read.weight,
+                                                           .beginning = read.beginning,
+                                                           .round = reads_,
+                                                           .blame = read.blame});
     PDJOB_CHECK(fresh, read.id.value);
     wait(read.id, place->second);
   }
   if (event.last && !all_read_) {
     all_read_ = true;
-    const auto by_id = std::move(waiting_);
-    waiting_.clear();
-    for (const auto& [order, id] : by_id) {
+    for (const Order& before : std::exchange(waiting_, {})) {
+      const RowId id = std::get<RowId>(before);
       waiting_.insert(order_of(id, rows_.at(id)));
     }
   }
@@ -91,7 +102,7 @@ void Ledger::wake_rows(Turn& turn) {
 
 void Ledger::start_waiting(Turn& turn) {
   while (!waiting_.empty() && may_start(turn)) {
-    const RowId id = waiting_.begin()->second;
+    const RowId id = std::get<RowId>(*waiting_.begin());
     waiting_.erase(waiting_.begin());
     start(id, rows_.at(id), turn);
     // After a pause, one attempt tries the pool first.

@@ -19,6 +19,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -69,8 +70,9 @@ struct Blame {
 struct RowsRead {
   struct Row {
     RowId id;
-    uint32_t weight = 0;  // Its predicted length.
-    Blame blame;          // Of processes before this one.
+    uint32_t weight = 0;     // Its predicted length.
+    Blame blame;             // Of processes before this one.
+    uint64_t beginning = 0;  // Rows whose prompts begin alike have near ones.
   };
   std::vector<Row> rows;
   bool last = false;  // No other row is pending on disk.
@@ -149,6 +151,8 @@ class Ledger {
   struct Row {
     State state = State::kWaiting;
     uint32_t weight = 0;
+    uint64_t beginning = 0;
+    uint64_t round = 0;     // The read that it came with.
     uint32_t attempts = 0;  // Started.
     Blame blame;
     uint32_t running = 0;      // Attempts in flight: 0, 1 or 2.
@@ -188,15 +192,19 @@ class Ledger {
   void remember_duration(Duration duration);
   Duration straggles_after() const;
   bool may_start(Turn& turn) const;
-  std::pair<uint64_t, RowId> order_of(RowId id, const Row& row) const;
+  // Rows that are read together go in order of their beginnings, so that workers have computed them
+  // just before. At the end, the longest ones go first.
+  using Order = std::tuple<uint64_t, uint64_t, RowId>;
+  Order order_of(RowId id, const Row& row) const;
 
   const LedgerConfig config_;
   Random random_;
   Window window_;
   std::map<RowId, Row> rows_;
   std::map<AttemptId, Attempt> attempts_;
-  std::set<std::pair<uint64_t, RowId>> waiting_;  // By order_of().
-  std::set<std::pair<Instant, RowId>> backoff_;   // By due time.
+  std::set<Order> waiting_;
+  std::set<std::pair<Instant, RowId>> backoff_;  // By due time.
+  uint64_t reads_ = 0;
   size_t noting_ = 0;
   uint64_t attempts_made_ = 0;
   bool reading_ = false;   // ReadRows is under way.

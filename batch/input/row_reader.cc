@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "batch/input/csv_cursor.h"
+#include "batch/input/row_files.h"
 #include "openai/json/json_edit.h"
 #include "openai/json/json_number.h"
 
@@ -25,8 +26,9 @@ constexpr size_t kPromptBytesPerToken = 64;
 
 constexpr std::array<std::string_view, 4> kRowFields = {"custom_id", "method", "url", "body"};
 constexpr JsonNames kRowNames{kRowFields};
-constexpr std::array<std::string_view, 6> kBodyFields = {
-    "max_tokens", "max_completion_tokens", "n_predict", "stream", "stream_options", "n"};
+constexpr std::array<std::string_view, 8> kBodyFields = {
+    "max_tokens", "max_completion_tokens", "n_predict", "stream", "stream_options", "n", "messages",
+    "prompt"};
 constexpr JsonNames kBodyNames{kBodyFields};
 
 std::optional<RowRequest> wrong(RowError& error, const char* code, std::string message) {
@@ -48,13 +50,28 @@ uint32_t weight_of(const JsonObject& body, size_t bytes) {
                                static_cast<int64_t>(bytes / kPromptBytesPerToken));
 }
 
-uint32_t weight_of(std::string body, std::string_view endpoint) {
+// Sixteen bits of a hash for each of these lengths that the prompt has.
+uint64_t beginning_of(std::string_view prompt) {
+  uint64_t beginning = 0;
+  for (const size_t length : {256, 1024, 4096, 16384}) {
+    const bool has = prompt.size() >= length;
+    beginning = beginning << 16 | (has ? row_digest(prompt.substr(0, length)) & 0xffff : 0);
+  }
+  return beginning;
+}
+
+RowReader::Glance glance_at(std::string body, std::string_view endpoint) {
   if (endpoint == kEmbeddingEndpoint) {
-    return static_cast<uint32_t>(1 + body.size() / kPromptBytesPerToken);
+    return {.weight = static_cast<uint32_t>(1 + body.size() / kPromptBytesPerToken)};
   }
   give_slack(body);
   const auto object = JsonObject::scan(body, kBodyNames, JsonObject::Check::kNamed);
-  return object ? weight_of(*object, body.size()) : 0;
+  if (!object) {
+    return {};
+  }
+  const std::string_view messages = object->value("messages");
+  return {.weight = weight_of(*object, body.size()),
+          .beginning = beginning_of(messages.empty() ? object->value("prompt") : messages)};
 }
 
 // Completes the request: checks its body, and asks for one whole reply.
@@ -76,16 +93,21 @@ std::optional<RowRequest> checked(RowRequest request, RowError& error) {
 
 RowReader::Glance RowReader::glance(std::string& text, const Position& place) const {
   RowError ignored;
+  Glance glance;
   if (place.format != RowFormat::kOpenAi) {
-    const auto filled = filled_request(text, place, ignored);
-    return filled ? Glance{filled->custom_id, weight_of(filled->body, filled->target)} : Glance{};
+    if (const auto filled = filled_request(text, place, ignored)) {
+      glance = glance_at(filled->body, filled->target);
+      glance.custom_id = filled->custom_id;
+    }
+    return glance;
   }
   give_slack(text);
-  const auto row = JsonObject::scan(text, kRowNames, JsonObject::Check::kNamed);
-  return row ? Glance{openai::json_string(row->value("custom_id")),
-                      weight_of(std::string(row->value("body")),
-                                openai::json_string(row->value("url")).value_or(""))}
-             : Glance{};
+  if (const auto row = JsonObject::scan(text, kRowNames, JsonObject::Check::kNamed)) {
+    glance = glance_at(std::string(row->value("body")),
+                       openai::json_string(row->value("url")).value_or(""));
+    glance.custom_id = openai::json_string(row->value("custom_id"));
+  }
+  return glance;
 }
 
 std::optional<RowRequest> RowReader::request(std::string& text, const Position& place,

@@ -44,6 +44,9 @@ class RowReader {
   struct Glance {
     std::optional<std::string> custom_id;  // Empty: the row has none, or is wrong.
     uint32_t weight = 0;                   // The predicted length of its answer, in tokens.
+    // Prompts with a common beginning of some hundred bytes have near ones, the nearer the longer
+    // it is.
+    uint64_t beginning = 0;
   };
   Glance glance(std::string& text, const Position& place) const;
   // The request, or a RowError in `error`.

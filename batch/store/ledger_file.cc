@@ -24,17 +24,22 @@ constexpr const char* kTables =
 // Few rows are ever blamed.
 constexpr const char* kBlames =
     "CREATE TABLE blames (id INTEGER PRIMARY KEY, broken INTEGER NOT NULL, lost INTEGER NOT NULL);";
-constexpr const char* kLayout[] = {kTables, kBlames};
+// `half_done` has rows under way only.
+constexpr const char* kHalfDone =
+    "ALTER TABLE rows ADD COLUMN beginning INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE half_done (id INTEGER PRIMARY KEY, row INTEGER NOT NULL, note TEXT NOT NULL);"
+    "CREATE INDEX half_done_rows ON half_done (row);";
+constexpr const char* kLayout[] = {kTables, kBlames, kHalfDone};
 constexpr const char* kForget =
     "DROP TABLE facts; DROP TABLE files; DROP TABLE rows; DROP TABLE duplicates;"
-    "DROP TABLE answers; DROP TABLE parts; DROP TABLE blames;";
+    "DROP TABLE answers; DROP TABLE parts; DROP TABLE blames; DROP TABLE half_done;";
 
 // An open transaction of the scan is committed after so many rows.
 constexpr uint64_t kScanRows = 20'000;
 
 constexpr const char* kRowColumns =
     "SELECT r.id, r.file, r.line, r.offset, r.length, r.weight, r.digest, r.key, "
-    "coalesce(d.first, 0), coalesce(b.broken, 0), coalesce(b.lost, 0) FROM rows r "
+    "coalesce(d.first, 0), coalesce(b.broken, 0), coalesce(b.lost, 0), r.beginning FROM rows r "
     "LEFT JOIN duplicates d ON d.id = r.id LEFT JOIN blames b ON b.id = r.id ";
 
 InputRow row_of(const Statement& statement) {
@@ -45,6 +50,7 @@ InputRow row_of(const Statement& statement) {
                .length = static_cast<uint64_t>(statement.number(4)),
                .weight = static_cast<uint32_t>(statement.number(5)),
                .digest = static_cast<uint64_t>(statement.number(6)),
+               .beginning = static_cast<uint64_t>(statement.number(11)),
                .duplicate_of = {static_cast<uint64_t>(statement.number(8))},
                .blame = {.broken = static_cast<uint32_t>(statement.number(9)),
                          .lost = static_cast<uint32_t>(statement.number(10))}};
@@ -60,16 +66,17 @@ int64_t signed_of(uint64_t number) { return static_cast<int64_t>(number); }
 
 struct LedgerFile::Prepared {
   explicit Prepared(Database& database)
-      : add_row(database.prepare("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)")),
+      : add_row(database.prepare("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")),
         pending(database.prepare((std::string(kRowColumns) +
                                   "LEFT JOIN answers a ON a.id = r.id "
                                   "WHERE r.id > ? AND a.id IS NULL ORDER BY r.id LIMIT ?")
                                      .c_str())),
         row(database.prepare((std::string(kRowColumns) + "WHERE r.id = ?").c_str())),
         note(database.prepare("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")),
+        forget_half_done(database.prepare("DELETE FROM half_done WHERE row = ?")),
         note_part(database.prepare("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)")) {}
 
-  Statement add_row, pending, row, note, note_part;
+  Statement add_row, pending, row, note, forget_half_done, note_part;
   uint64_t rows_scanned = 0;
 };
 
@@ -101,8 +108,10 @@ Status LedgerFile::begin_scan() {
   prepared_.reset();
   const Status forgotten = database_->run_whole([&]() -> Status {
     PDJOB_TRY_STATUS(database_->run(kForget));
-    PDJOB_TRY_STATUS(database_->run(kTables));
-    return database_->run(kBlames);
+    for (const char* tables : kLayout) {
+      PDJOB_TRY_STATUS(database_->run(tables));
+    }
+    return ok();
   });
   if (!forgotten) {
     return forgotten.error();
@@ -134,6 +143,7 @@ Status LedgerFile::add_row(const InputRow& row) {
       .bind(int64_t{row.weight})
       .bind(signed_of(row.digest));
   row.key ? statement.bind(signed_of(*row.key)) : statement.bind_null();
+  statement.bind(signed_of(row.beginning));
   PDJOB_TRY_STATUS(statement.finish());
   if (++prepared_->rows_scanned % kScanRows == 0) {
     PDJOB_TRY_STATUS(database_->run("COMMIT"));
@@ -283,6 +293,7 @@ Status LedgerFile::note(const std::vector<EndedRow>& rows, const std::vector<Par
           .bind(int64_t{row.stats.attempts});
       row.stats.cause.empty() ? statement.bind_null() : statement.bind(row.stats.cause);
       PDJOB_TRY_STATUS(statement.finish());
+      PDJOB_TRY_STATUS(prepared_->forget_half_done.bind(signed_of(row.id.value)).finish());
     }
     for (const PartSize& part : parts) {
       PDJOB_TRY_STATUS(prepared_->note_part.bind(static_cast<int64_t>(part.kind))
@@ -292,6 +303,30 @@ Status LedgerFile::note(const std::vector<EndedRow>& rows, const std::vector<Par
     }
     return ok();
   });
+}
+
+Status LedgerFile::note_half_done(const HalfDone& notes) {
+  return database_->run_whole([&]() -> Status {
+    Statement statement = database_->prepare("INSERT INTO half_done (row, note) VALUES (?, ?)");
+    for (const auto& [row, note] : notes) {
+      PDJOB_TRY_STATUS(statement.bind(signed_of(row.value)).bind(note).finish());
+    }
+    return ok();
+  });
+}
+
+Result<std::map<RowId, std::vector<std::string>>> LedgerFile::half_done(RowId first, RowId last) {
+  Statement statement =
+      database_->prepare("SELECT row, note FROM half_done WHERE row BETWEEN ? AND ? ORDER BY id");
+  statement.bind(signed_of(first.value)).bind(signed_of(last.value));
+  std::map<RowId, std::vector<std::string>> notes;
+  while (true) {
+    PDJOB_TRY(const bool there, statement.step());
+    if (!there) {
+      return notes;
+    }
+    notes[RowId{static_cast<uint64_t>(statement.number(0))}].push_back(statement.text(1));
+  }
 }
 
 Status LedgerFile::note_blames(const std::map<RowId, Blame>& blames) {

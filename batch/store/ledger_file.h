@@ -38,6 +38,7 @@ struct InputRow {
   uint32_t weight = 0;
   uint64_t digest = 0;          // Of these bytes.
   std::optional<uint64_t> key;  // Of its custom_id; empty: it has none.
+  uint64_t beginning = 0;       // RowReader::Glance::beginning.
   RowId duplicate_of;           // Another row has the same custom_id; zero: none has.
   Blame blame;
 };
@@ -110,6 +111,11 @@ class LedgerFile {
   Result<std::vector<PartSize>> parts();
   // Requires: the records are on disk.
   Status note(const std::vector<EndedRow>& rows, const std::vector<PartSize>& parts);
+  // What servers told of these rows, in order; note() forgets it with the row.
+  using HalfDone = std::vector<std::pair<RowId, std::string>>;
+  Status note_half_done(const HalfDone& notes);
+  // Of rows from `first` to `last`.
+  Result<std::map<RowId, std::vector<std::string>>> half_done(RowId first, RowId last);
   // Replaces what the rows were blamed for.
   Status note_blames(const std::map<RowId, Blame>& blames);
   // Failed rows are pending again, without blame. Returns how many.

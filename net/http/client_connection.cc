@@ -197,8 +197,8 @@ void ClientConnection::take(std::string_view bytes) {
   }
 }
 
-// Returns the length of the head, or 0 if more bytes are needed or it failed. Skips interim replies
-// (1xx).
+// Returns the length of the head, or 0 if more bytes are needed or it failed. An interim response
+// (1xx) is none yet.
 size_t ClientConnection::take_head(std::string_view bytes) {
   const size_t head_bytes = finder_.find(bytes);
   if (finder_.refusal()) {
@@ -218,16 +218,18 @@ size_t ClientConnection::take_head(std::string_view bytes) {
     fail(ErrorCode::kCorrupt, "the reply switches protocols unasked");
     return 0;
   }
+  reply_.status = head_.status;
+  reply_.headers.swap(head_.headers);
+  reply_.raw = raw;
   if (head_.status < 200) {
+    reply_.framing = BodyFraming::kNone;
+    owner_.on_interim(*this, reply_);
     return head_bytes;
   }
   head_done_ = true;
   body_left_ = head_.content_length;
   chunks_ = {};
-  reply_.status = head_.status;
-  reply_.headers.swap(head_.headers);
   reply_.framing = head_.framing;
-  reply_.raw = raw;
   owner_.on_head(*this, reply_);
   return head_bytes;
 }

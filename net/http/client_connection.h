@@ -26,6 +26,8 @@ class ClientConnection final : public FdHandler {
     virtual void on_connected(ClientConnection& connection) = 0;
     // As HttpCallHandler::on_writable().
     virtual void on_writable(ClientConnection& connection) = 0;
+    // As HttpCallHandler::on_interim().
+    virtual void on_interim(ClientConnection& connection, const HttpReplyHead& head) = 0;
     virtual void on_head(ClientConnection& connection, const HttpReplyHead& head) = 0;
     virtual void on_body(ClientConnection& connection, std::string_view raw) = 0;
     // The reply is complete. The connection is idle, or closed if it cannot be reused.

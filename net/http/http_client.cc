@@ -90,6 +90,7 @@ class HttpClientOverEpoll final : public HttpClient,
 
   void on_connected(ClientConnection& connection) override;
   void on_writable(ClientConnection& connection) override;
+  void on_interim(ClientConnection& connection, const HttpReplyHead& head) override;
   void on_head(ClientConnection& connection, const HttpReplyHead& head) override;
   void on_body(ClientConnection& connection, std::string_view raw) override;
   void on_end(ClientConnection& connection) override;
@@ -421,6 +422,10 @@ void HttpClientOverEpoll::on_writable(ClientConnection& connection) {
     }
   }
   call.handler.on_writable(id);
+}
+
+void HttpClientOverEpoll::on_interim(ClientConnection& connection, const HttpReplyHead& head) {
+  call_of(connection).handler.on_interim(connections_.at(&connection).call, head);
 }
 
 void HttpClientOverEpoll::on_head(ClientConnection& connection, const HttpReplyHead& head) {

@@ -31,6 +31,8 @@ struct HttpReplyHead {
 // The events of one call. on_end or on_error ends it; after cancel() neither is called.
 class HttpCallHandler {
  public:
+  // An interim response (1xx) before the reply; `head` has no framing.
+  virtual void on_interim(CallId /*id*/, const HttpReplyHead& /*head*/) {}
   virtual void on_head(CallId id, const HttpReplyHead& head) = 0;
   // Body bytes as received, with chunk framing (ChunkDecoder in http_parser.h removes it).
   virtual void on_body(CallId id, std::string_view raw) = 0;

@@ -87,6 +87,11 @@ class HttpConnection final : public FdHandler {
   void begin(int status, std::string_view content_type, const Headers& headers);
   void write(std::string_view bytes, std::string_view extension);
   void end();
+  void interim(std::string_view header_lines) {
+    if (phase_ == Phase::kReply && form_ == ReplyForm::kNone && !head_.is_http_1_0) {
+      send({"HTTP/1.1 102 Processing\r\n", header_lines, "\r\n"});
+    }
+  }
   void begin_raw(std::string_view head);
   void write_raw(std::string_view bytes);
   void end_raw(bool keep_alive);

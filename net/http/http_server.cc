@@ -55,6 +55,9 @@ class HttpServerOverEpoll final : public HttpServer,
     pass_on(id, &HttpConnection::write, bytes, extension);
   }
   void end(ExchangeId id) override { pass_on(id, &HttpConnection::end); }
+  void interim(ExchangeId id, std::string_view header_lines) override {
+    pass_on(id, &HttpConnection::interim, header_lines);
+  }
   void begin_raw(ExchangeId id, std::string_view head) override {
     pass_on(id, &HttpConnection::begin_raw, head);
   }

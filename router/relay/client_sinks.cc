@@ -18,6 +18,12 @@ class ClientSinks::Sink final : public ReplySink {
     server_.reply(client_, status, content_type, body, headers);
   }
 
+  void interim(std::string_view header_lines) override {
+    if (server_.bytes_queued(client_) <= limits::kHttpSendQueueBytesMax) {
+      server_.interim(client_, header_lines);
+    }
+  }
+
   void begin(const net::HttpReplyHead& head, WorkerId /*writer*/,
              const ReplyMarks& marks) override {
     const bool old_client = server_.is_http_1_0(client_);

@@ -35,9 +35,9 @@ static_assert(kOutputTokensMax * kChoicesMax <=
 constexpr std::array<std::string_view, 5> kOneWherePresent = {"max_completion_tokens", "n_predict",
                                                               "min_tokens", "n", "best_of"};
 // The router writes these itself, whatever the form.
-constexpr std::array<std::string_view, 6> kRouterNames = {
-    "kv_transfer_params", "bootstrap_host", "bootstrap_port",
-    "bootstrap_room",     "pdjob_resume",   "pdjob_resume_weights"};
+constexpr std::array<std::string_view, 7> kRouterNames = {
+    "kv_transfer_params", "bootstrap_host",       "bootstrap_port",    "bootstrap_room",
+    "pdjob_resume",       "pdjob_resume_weights", "pdjob_resume_model"};
 // Members that shape the prompt, in each form.
 constexpr std::array<std::string_view, 11> kShaping = {"tools",
                                                        "documents",
@@ -494,12 +494,12 @@ std::string RequestBody::decode_leg(const KvWords& kv, const More& more) const {
     return *text_;
   }
   const auto [params, host, port, room] = kv_edits(kv);
-  std::vector<openai::JsonEdit> edits = {{"pdjob_resume", more.resume},
-                                         {"pdjob_resume_weights", more.weights},
-                                         params,
-                                         host,
-                                         port,
-                                         room};
+  std::vector<openai::JsonEdit> edits = {params, host, port, room};
+  if (!more.keeps_resume) {
+    edits.push_back({"pdjob_resume", more.resume});
+    edits.push_back({"pdjob_resume_weights", more.weights});
+    edits.push_back({"pdjob_resume_model", more.model});
+  }
   if (more.token_ids) {
     edits.push_back({"return_token_ids", "true"});
   }

@@ -85,15 +85,17 @@ class RequestBody {
 
   // The prefill leg's body: one token, not streamed, with the KV members.
   std::string prefill_leg(const KvWords& kv) const;
-  // What a decode leg asks beyond the request: pdjob_resume, pdjob_resume_weights (of a
-  // PdjobStream), and token ids with each event.
+  // What a decode leg asks beyond the request: pdjob_resume, pdjob_resume_weights and
+  // pdjob_resume_model (of ToldTokens), and token ids with each event.
   struct More {
     std::string_view resume = {};
     std::string_view weights = {};
+    std::string_view model = {};
     bool token_ids = false;
+    bool keeps_resume = false;  // The client's own, in place of these three.
   };
-  // The decode leg's body: the client's body with the KV members and these. It has no KV member,
-  // pdjob_resume or pdjob_resume_weights whose value is empty here, even if the client wrote one.
+  // The decode leg's body: the client's body with the KV members and these. It has none of them
+  // whose value is empty here, even if the client wrote one.
   std::string decode_leg(const KvWords& kv, const More& more) const;
   std::string decode_leg(const KvWords& kv) const { return decode_leg(kv, {}); }
 

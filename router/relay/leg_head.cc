@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 8> kHopByHop = {"connection",
 
 // HttpClient makes these anew, or they are for the router alone. Accept-Encoding is here because
 // the router reads prefill replies.
-constexpr std::array<std::string_view, 15> kNotForWorkers = {"host",
+constexpr std::array<std::string_view, 16> kNotForWorkers = {"host",
                                                              "content-length",
                                                              "transfer-encoding",
                                                              "expect",
@@ -36,6 +36,7 @@ constexpr std::array<std::string_view, 15> kNotForWorkers = {"host",
                                                              header::kContinue,
                                                              header::kTenant,
                                                              header::kBackground,
+                                                             header::kProgress,
                                                              header::kKvStore,
                                                              header::kKvElsewhere,
                                                              header::kLeg,

@@ -125,6 +125,10 @@ void RelayApi::begin(RequestId id, Exchange admitted, const net::HttpRequest& re
     exchange.header_lines.append(openai::header::kContinue)
         .append(": " + std::to_string(loop_.unix_seconds()) + "\r\n");
   }
+  if (config_.continuations > 0 && kind.generates && !kind.alone && !probes && !body.stream() &&
+      body.resumable()) {
+    ask_progress(request, exchange);
+  }
   kind.tenant = exchange.tenant;
   kind.probes = probes;
   RequestFacts facts = request_facts(request, body, kind, config_, reception_, core_);
@@ -226,6 +230,25 @@ void RelayApi::carried_out(const RouterEvent& event) {
 }
 
 // --- events of legs
+
+void RelayApi::on_interim(net::CallId call, const net::HttpReplyHead& head) {
+  const Leg& leg = legs_.at(call);
+  const auto found = exchanges_.find(leg.id.request);
+  const std::string_view note = head.header(openai::header::kTokens);
+  if (note.empty() || leg.id.stage != Stage::kDecode || found == exchanges_.end() ||
+      !found->second.told) {
+    return;
+  }
+  Exchange& exchange = found->second;
+  if (exchange.teller != call && legs_.contains(exchange.teller)) {
+    return;
+  }
+  exchange.teller = call;
+  if (exchange.told->take(note) == openai::ToldTokens::Taken::kNew && exchange.passes_progress) {
+    scratch_.assign(openai::header::kTokens).append(": ").append(note).append("\r\n");
+    exchange.sink->interim(scratch_);
+  }
+}
 
 void RelayApi::on_head(net::CallId call, const net::HttpReplyHead& head) {
   PDJOB_CHECK(!runner_.stepping());

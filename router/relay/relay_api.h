@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "net/loop/core_runner.h"
 #include "net/loop/loop.h"
 #include "openai/abort_request.h"
+#include "openai/replies/told_tokens.h"
 #include "router/core/kv_words.h"
 #include "router/core/router.h"
 #include "router/relay/aborts.h"
@@ -85,6 +87,7 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
   RequestWatch& watch() { return watch_; }
   RouterMetrics& metrics() { return watch_.metrics(); }
 
+  void on_interim(net::CallId call, const net::HttpReplyHead& head) override;
   void on_head(net::CallId call, const net::HttpReplyHead& head) override;
   void on_body(net::CallId call, std::string_view raw) override;
   void on_end(net::CallId call) override;
@@ -115,8 +118,12 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
     std::unique_ptr<StreamRecord> record;  // If another worker could continue it.
     Obstacle obstacle = Obstacle::kOff;    // Without a record: why.
     net::CallId relayed;                   // The leg whose bytes the sink gets.
-    bool clients_key = false;              // Legs carry the client's own Authorization.
-    bool own_id = false;                   // The request id is of the router.
+    // Of a whole reply that another worker could go on with. One leg at a time tells them.
+    std::optional<openai::ToldTokens> told;
+    net::CallId teller;
+    bool passes_progress = false;  // The client wants to know them, too.
+    bool clients_key = false;      // Legs carry the client's own Authorization.
+    bool own_id = false;           // The request id is of the router.
     RequestTrail trail;
   };
   enum class Use { kDrop, kCollect, kRelay };
@@ -170,6 +177,8 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
     std::string body;
   };
   LegText leg_text(const StartLeg& effect, const Exchange& exchange, const KvWords& words) const;
+  // Asks workers for the tokens of a whole reply while they generate it.
+  void ask_progress(const net::HttpRequest& request, Exchange& exchange) const;
   // For a stream of this worker that has not begun.
   void begin_record(const Worker& worker, Exchange& exchange) const;
   void relay_body(Leg& leg, net::CallId call, std::string_view raw);

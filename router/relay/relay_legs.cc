@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/parse_number.h"
 #include "openai/headers.h"
 #include "router/relay/relay_api.h"
 #include "router/streams/engine_stream.h"
@@ -10,6 +11,8 @@
 namespace pdjob::router {
 namespace {
 
+// A worker tells this many tokens of a whole reply at once.
+constexpr uint32_t kToldEvery = 64;
 // Size of a leg's own header lines, without most values.
 constexpr size_t kLegLineBytes = 160;
 
@@ -47,10 +50,19 @@ RelayApi::LegText RelayApi::leg_text(const StartLeg& effect, const Exchange& exc
     return {.target = exchange.target, .body = {}};
   }
   if (!effect.resumes) {
-    const bool asks = exchange.record && !exchange.record->of_pdjob();
+    if (prefills) {
+      return {.target = exchange.target, .body = exchange.body.prefill_leg(words)};
+    }
+    if (exchange.told && exchange.told->count() > 0) {
+      return {.target = exchange.target,
+              .body = exchange.body.decode_leg(words, {.resume = exchange.told->tokens_json(),
+                                                       .weights = exchange.told->weights_json(),
+                                                       .model = exchange.told->model_json()})};
+    }
     return {.target = exchange.target,
-            .body = prefills ? exchange.body.prefill_leg(words)
-                             : exchange.body.decode_leg(words, {.token_ids = asks})};
+            .body = exchange.body.decode_leg(
+                words, {.token_ids = exchange.record && !exchange.record->of_pdjob(),
+                        .keeps_resume = exchange.passes_progress})};
   }
   const Resumption next = exchange.record->resumption();
   if (next.body.empty()) {
@@ -63,6 +75,14 @@ RelayApi::LegText RelayApi::leg_text(const StartLeg& effect, const Exchange& exc
   PDJOB_CHECK(body.has_value(), next.target);
   return {.target = next.target,
           .body = prefills ? body->prefill_leg(words) : body->decode_leg(words)};
+}
+
+void RelayApi::ask_progress(const net::HttpRequest& request, Exchange& exchange) const {
+  const auto asked = parse_number<uint32_t>(request.header(openai::header::kProgress)).value_or(0);
+  exchange.told.emplace();
+  exchange.passes_progress = asked > 0;
+  exchange.header_lines.append(openai::header::kProgress)
+      .append(": " + std::to_string(asked > 0 ? asked : kToldEvery) + "\r\n");
 }
 
 void RelayApi::begin_record(const Worker& worker, Exchange& exchange) const {

@@ -58,6 +58,7 @@ class CopyingSink : public ReplySink {
              const Headers& headers) override {
     next_->reply(status, content_type, body, headers);
   }
+  void interim(std::string_view header_lines) override { next_->interim(header_lines); }
   void begin(const net::HttpReplyHead& head, WorkerId writer, const ReplyMarks& marks) override {
     copy_.begin(head, writer);
     next_->begin(head, writer, marks);

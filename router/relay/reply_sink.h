@@ -26,6 +26,8 @@ class ReplySink {
   virtual void reply(int status, std::string_view content_type, std::string_view body,
                      const Headers& headers) = 0;
 
+  // Before the reply: lines of an interim response. A slow reader does not get it.
+  virtual void interim(std::string_view /*header_lines*/) {}
   // The head of a worker's reply; the marks are added to it.
   virtual void begin(const net::HttpReplyHead& head, WorkerId writer, const ReplyMarks& marks) = 0;
   // Body bytes in the framing of that head. Returns false if the reader is slow: the caller then

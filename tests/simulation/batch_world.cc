@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "batch/core/ledger.h"
+#include "batch/half_done_rows.h"
 #include "batch/store/disk.h"
 #include "batch/store/ledger_file.h"
 #include "batch/store/records.h"
@@ -102,6 +103,7 @@ class BatchWorld {
             .trace_lines = trace_.lines(),
             .counts = {{"rows", rows_},
                        {"attempts", attempts_},
+                       {"went on", went_on_},
                        {"crashes", crashes_},
                        {"power cuts", power_cuts_},
                        {"failed", failed_}}};
@@ -118,6 +120,10 @@ class BatchWorld {
     std::set<RowId> ended;  // As its ledger says.
     std::vector<Record> notes;
     std::map<RowId, Blame> blames;
+    HalfDoneRows half_done;
+    LedgerFile::HalfDone told;
+    std::map<AttemptId, std::vector<Token>> generated;  // Of attempts under way.
+    std::multimap<Instant, AttemptId> tellings;
     Instant flush_at = kNever;
   };
 
@@ -217,7 +223,9 @@ class BatchWorld {
     submit(TimePassed{});
     while (!complete_ && !disk_.crashed() && violation_.empty()) {
       const Instant end = process_.ends.empty() ? kNever : process_.ends.begin()->first;
-      const Instant next = std::min({process_.core->next_wakeup(), end, process_.flush_at});
+      const Instant telling = process_.tellings.empty() ? kNever : process_.tellings.begin()->first;
+      const Instant next =
+          std::min({process_.core->next_wakeup(), end, telling, process_.flush_at});
       if (next == kNever) {
         violate("it waits for nothing, and is not complete");
         return;
@@ -225,9 +233,13 @@ class BatchWorld {
       now_ = std::max(now_, next);
       if (process_.flush_at <= now_) {
         flush();
+      } else if (telling <= now_) {
+        tell(process_.tellings.extract(process_.tellings.begin()).mapped());
       } else if (end <= now_) {
         const auto [attempt, outcome] = process_.ends.begin()->second;
         process_.ends.erase(process_.ends.begin());
+        process_.half_done.ended(attempt, HalfDoneRows::End::kOther);
+        process_.generated.erase(attempt);
         submit(AttemptEnded{attempt, outcome});
       } else {
         submit(TimePassed{});
@@ -249,10 +261,16 @@ class BatchWorld {
   void carry_out(const ReadRows& effect, std::vector<LedgerEvent>& events) {
     const auto rows = process_.ledger->pending(process_.last_read, effect.count);
     RowsRead event{.last = !rows || rows->size() < effect.count};
+    if (rows && !rows->empty()) {
+      const auto told = process_.ledger->half_done(rows->front().id, rows->back().id);
+      for (const auto& [row, notes] : told.value_or({})) {
+        process_.half_done.restore(row, notes);
+      }
+    }
     for (size_t i = 0; rows && i < rows->size(); ++i) {
       process_.last_read = (*rows)[i].id;
       const InputRow& row = (*rows)[i];
-      event.rows.push_back({row.id, row.weight, row.blame});
+      event.rows.push_back({row.id, row.weight, row.blame, row.beginning});
       const Blame known = blamed_[row.id];
       if (row.blame.broken < known.broken || row.blame.lost < known.lost) {
         violate("what row " + std::to_string(row.id.value) + " was blamed for is forgotten");
@@ -276,13 +294,64 @@ class BatchWorld {
     }
     const Duration takes = milliseconds(random_.chance(0.05) ? 5000 : 1 + random_.below(200));
     process_.ends.emplace(now_ + takes, std::pair(effect.attempt, outcome));
+    for (uint64_t left = random_.below(4); left > 0; --left) {
+      process_.tellings.emplace(now_ + takes * random_.unit(), effect.attempt);
+    }
+    go_on(effect);
+  }
+
+  // What an attempt goes on with is the beginning of what some attempt of its row had.
+  void go_on(const StartAttempt& effect) {
+    const std::string body = process_.half_done.begin(effect.row, effect.attempt, "{}").body;
+    std::vector<Token>& tokens = process_.generated[effect.attempt];
+    constexpr std::string_view kResume = "\"pdjob_resume\":[[";
+    if (const size_t at = body.find(kResume); at != std::string::npos) {
+      std::istringstream list(body.substr(at + kResume.size()));
+      for (Token token = 0; list >> token; list.get()) {
+        tokens.push_back(token);
+      }
+    }
+    const auto& known = generations_[effect.row];
+    const bool begins_one = std::ranges::any_of(known, [&](const std::vector<Token>& generation) {
+      return generation.size() >= tokens.size() &&
+             std::equal(tokens.begin(), tokens.end(), generation.begin());
+    });
+    if (!tokens.empty() && !begins_one) {
+      violate("row " + std::to_string(effect.row.value) + " goes on with tokens of two attempts");
+    }
+    if (tokens.size() < told_[effect.row]) {
+      violate("tokens of row " + std::to_string(effect.row.value) +
+              " were kept, and are forgotten");
+    }
+    went_on_ += tokens.empty() ? 0 : 1;
+  }
+
+  // Each attempt generates other tokens. It tells them even if it was not asked to.
+  void tell(AttemptId attempt) {
+    const auto found = process_.generated.find(attempt);
+    if (found == process_.generated.end()) {
+      return;  // It has ended.
+    }
+    std::vector<Token>& tokens = found->second;
+    std::string note = "0@" + std::to_string(tokens.size());
+    for (uint64_t left = 1 + random_.below(5); left > 0; --left) {
+      tokens.push_back(++last_token_);
+      note += "." + std::to_string(last_token_);
+    }
+    generations_[process_.asked.at(attempt)].push_back(tokens);
+    if (const RowId row = process_.half_done.take(attempt, note + ";m=ab"); row != RowId{}) {
+      process_.told.emplace_back(row, note + ";m=ab");
+      process_.flush_at = std::min(process_.flush_at, now_ + milliseconds(random_.below(50)));
+    }
   }
 
   // Its reply may be on its way already, and then arrives.
   void carry_out(const CancelAttempt& effect, std::vector<LedgerEvent>& /*events*/) {
+    process_.half_done.ended(effect.attempt, HalfDoneRows::End::kOther);
     if (random_.chance(0.5)) {
       std::erase_if(process_.ends,
                     [&](const auto& end) { return end.second.first == effect.attempt; });
+      process_.generated.erase(effect.attempt);
     }
   }
   void carry_out(const DropReply& /*effect*/, std::vector<LedgerEvent>& /*events*/) {}
@@ -299,6 +368,8 @@ class BatchWorld {
     if (process_.asked.at(effect.attempt) != effect.row) {
       violate("the reply of another row is noted");
     }
+    process_.half_done.forget(effect.row);
+    std::erase_if(process_.told, [&](const auto& note) { return note.first == effect.row; });
     process_.notes.push_back({.id = effect.row,
                               .kind = effect.answered ? RecordKind::kOutput : RecordKind::kError,
                               .line = answer_of(effect.row) + (effect.answered ? "" : " failed"),
@@ -321,6 +392,13 @@ class BatchWorld {
     }
     for (const auto& [id, blame] : blames) {
       blamed_[id] = blame;
+    }
+    const auto told = std::exchange(process_.told, {});
+    if (!good(process_.ledger->note_half_done(told), "noting tokens")) {
+      return;
+    }
+    for (const auto& [row, note] : told) {
+      told_[row] += static_cast<size_t>(std::ranges::count(note, '.'));
     }
     RowsNoted event;
     for (const Record& record : notes) {
@@ -375,6 +453,10 @@ class BatchWorld {
   std::map<RowId, RecordKind> wanted_;  // What it last tried to note.
   std::set<RowId> noted_;               // Known to be on disk.
   std::map<RowId, Blame> blamed_;       // The same.
+  std::map<RowId, size_t> told_;        // The same: how many tokens.
+  std::map<RowId, std::vector<std::vector<Token>>> generations_;
+  Token last_token_ = 0;
+  uint64_t went_on_ = 0;
   bool complete_ = false;
   uint64_t attempts_ = 0;
   uint64_t crashes_ = 0;

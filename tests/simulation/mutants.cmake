@@ -62,6 +62,8 @@ pdjob_mutant(batch_mutant_ledger_is_not_synced batch_simulation batch_simulation
 batch_mutant(forgets_blame store/ledger_file.cc "INSERT OR REPLACE INTO blames" "INSERT OR IGNORE INTO blames")
 pdjob_mutant(batch_mutant_ledger_trusts_cache batch_simulation batch_simulation_world common/sqlite/database.cc "PRAGMA wal_checkpoint(TRUNCATE)" "PRAGMA user_version")
 batch_mutant(keeps_tail store/records.cc "disk_.open(part_path(kind, number, PartState::kOpen), bytes)" "disk_.open(part_path(kind, number, PartState::kOpen), 0)")
+batch_mutant(two_attempts_tell half_done_rows.cc "      row.teller == attempt && row.tokens.take" "      row.tokens.take")
+batch_mutant(forgets_half_done store/ledger_file.cc "INSERT INTO half_done (row, note) VALUES (?, ?)" "INSERT INTO half_done (row, note) SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM half_done)")
 batch_mutant(notes_twice core/ledger.cc "  cancel_others(id, turn);" "")
 batch_mutant(forgets_backoff core/ledger.cc "backoff_.emplace(row.due, id);" "")
 

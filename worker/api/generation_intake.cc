@@ -35,11 +35,13 @@ std::optional<kvtransfer::EndpointAddress> store_of(std::string_view address) {
 
 }  // namespace
 
-GenerationIntake::GenerationIntake(net::Loop& loop, const engine::Engine& engine, net::Role role,
+GenerationIntake::GenerationIntake(net::Loop& loop, const engine::Engine& engine,
+                                   std::string meaning, net::Role role,
                                    const GrammarProgram& grammar_program, PlainReplies& replies,
                                    Start start, std::function<void()> let_go)
     : loop_(loop),
       engine_(engine),
+      meaning_(std::move(meaning)),
       role_(role),
       maker_(engine, role),
       replies_(replies),
@@ -85,15 +87,17 @@ void GenerationIntake::take(net::ExchangeId id, openai::ApiKind kind, net::HttpR
   if (!begin_waiting(id, bytes)) {
     return;
   }
-  Asked asked{.http = id,
-              .request_id = std::string(http.header(openai::header::kRequestId)),
-              .leg = std::string(http.header(openai::header::kLeg)),
-              .tenant = std::string(http.header(openai::header::kTenant)),
-              .store = store_of(http.header(openai::header::kKvStore)),
-              .elsewhere = store_of(http.header(openai::header::kKvElsewhere)),
-              .created = created_by_router(http.header(openai::header::kContinue)),
-              .background = !http.header(openai::header::kBackground).empty(),
-              .bytes = bytes};
+  Asked asked{
+      .http = id,
+      .request_id = std::string(http.header(openai::header::kRequestId)),
+      .leg = std::string(http.header(openai::header::kLeg)),
+      .tenant = std::string(http.header(openai::header::kTenant)),
+      .store = store_of(http.header(openai::header::kKvStore)),
+      .elsewhere = store_of(http.header(openai::header::kKvElsewhere)),
+      .created = created_by_router(http.header(openai::header::kContinue)),
+      .background = !http.header(openai::header::kBackground).empty(),
+      .progress = parse_number<uint32_t>(http.header(openai::header::kProgress)).value_or(0),
+      .bytes = bytes};
   Waiting& waiting = waiting_.at(id);
   waiting.request_id = asked.request_id;
   waiting.leg = asked.leg;
@@ -116,6 +120,11 @@ void GenerationIntake::on_parsed(Asked asked, Result<openai::ApiRequest, openai:
                                               "` does not exist; this worker serves `" +
                                               engine_.facts().name + "`",
                                           "model", "model_not_found", 404));
+  }
+  // Of another model: its tokens mean nothing here.
+  if (!parsed->resumed_model.empty() && parsed->resumed_model != meaning_) {
+    parsed->resumed.clear();
+    parsed->resumed_weights.clear();
   }
   if (parsed->bootstrap) {
     on_bootstrap(std::move(asked), *std::move(parsed));

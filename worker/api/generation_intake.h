@@ -34,9 +34,10 @@ class GenerationIntake {
                                    const openai::AbortRequest& aborted)>;
 
   // All must outlive this. Calls `let_go` whenever a request waits no longer.
-  GenerationIntake(net::Loop& loop, const engine::Engine& engine, net::Role role,
-                   const GrammarProgram& grammar_program, PlainReplies& replies, Start start,
-                   std::function<void()> let_go);
+  // `meaning`: meaning_of() the engine.
+  GenerationIntake(net::Loop& loop, const engine::Engine& engine, std::string meaning,
+                   net::Role role, const GrammarProgram& grammar_program, PlainReplies& replies,
+                   Start start, std::function<void()> let_go);
 
   // Each request ends in `start`, or is refused, unless its client leaves.
   void take(net::ExchangeId id, openai::ApiKind kind, net::HttpRequest& request);
@@ -78,6 +79,7 @@ class GenerationIntake {
 
   net::Loop& loop_;
   const engine::Engine& engine_;
+  const std::string meaning_;
   const net::Role role_;
   const GenerationMaker maker_;
   PlainReplies& replies_;

@@ -17,6 +17,10 @@ namespace {
 constexpr std::string_view kTransfers = "/pdjob/transfers/";
 constexpr const char* kAbort = "DELETE /pdjob/transfers/{transfer}";  // WorkerEntry::abort.
 
+Weights weights_of(const OpenaiApiOptions& options) {
+  return options.weight_version.empty() ? Weights::kFixed : Weights::kUpdated;
+}
+
 }  // namespace
 
 OpenaiApi::OpenaiApi(OpenaiApiOptions options, const engine::Engine& engine,
@@ -40,11 +44,12 @@ void OpenaiApi::attach(net::HttpServer& server, net::Loop& loop) {
                                    .kv = options_.kv,
                                    .queue_timeout = options_.queue_timeout,
                                    .weight_version = options_.weight_version,
+                                   .meaning = meaning(),
                                    .trusts_store = !options_.local_links},
                 engine_, engine_queue_, server, loop, metrics_, meter_,
                 [this] { report_if_prepared(); });
   intake_.emplace(
-      loop, engine_, options_.role, options_.grammar_program, *replies_,
+      loop, engine_, meaning(), options_.role, options_.grammar_program, *replies_,
       [this](const Asked& asked, PreparedRequest prepared, const openai::AbortRequest& aborted) {
         book_->start(asked, std::move(prepared), aborted);
       },
@@ -322,9 +327,10 @@ net::WorkerEntry OpenaiApi::entry(const std::string& host, uint16_t port) const 
           .fingerprint = fingerprint()};
 }
 
+std::string OpenaiApi::meaning() const { return meaning_of(engine_.facts(), weights_of(options_)); }
+
 std::string OpenaiApi::fingerprint() const {
-  return fingerprint_of(engine_.facts(),
-                        options_.weight_version.empty() ? Weights::kFixed : Weights::kUpdated);
+  return fingerprint_of(engine_.facts(), weights_of(options_));
 }
 
 net::WorkerLoad OpenaiApi::load() {

@@ -82,6 +82,8 @@ class OpenaiApi final : public net::HttpHandler {
   net::WorkerLoad load();
 
  private:
+  // Of the engine (fingerprint.h).
+  std::string meaning() const;
   std::string fingerprint() const;
   struct Route {
     std::string_view path;

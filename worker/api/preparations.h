@@ -36,6 +36,7 @@ struct Asked {
   // Set by a router that may continue the stream at another worker.
   std::optional<int64_t> created;
   bool background = false;    // x-pdjob-background.
+  uint32_t progress = 0;      // x-pdjob-progress; 0: it is not asked.
   size_t bytes = 0;           // Size of its body.
   std::string not_held = {};  // x-pdjob-not-held.
 };

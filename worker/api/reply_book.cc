@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <span>
 #include <utility>
 
 #include "common/hex.h"
@@ -18,6 +19,8 @@ namespace {
 constexpr size_t kReplyIdBytesMax = 128;
 // Requests in the background may queue so many times as long as others.
 constexpr int kPatienceInBackground = 6;
+// An interim response has at most so many tokens.
+constexpr uint32_t kNoteTokensMax = 512;
 
 std::string format_seconds(Duration duration) {
   char text[32];
@@ -35,6 +38,20 @@ std::string reply_id(std::string_view request_id, net::Loop& loop) {
   return plain && !request_id.empty() && request_id.size() <= kReplyIdBytesMax
              ? std::string(request_id)
              : TransferId{loop.entropy(), loop.entropy()}.to_string();
+}
+
+// Whether tokens alone let another worker go on with this whole reply: not with logprobs of those
+// that it did not compute.
+bool tells_progress(const openai::ApiRequest& request, const GenerationRequest& first) {
+  return !request.stream && !first.prompt_only && first.reading == PromptReading::kNothing &&
+         first.kv != KvMode::kOffer && request.sampling.logprobs < 0;
+}
+
+void append_version(std::string& note, std::string_view version) {
+  note.append(";w=");
+  for (const char byte : version) {
+    append_hex(note, static_cast<unsigned char>(byte), 2);
+  }
 }
 
 }  // namespace
@@ -118,6 +135,9 @@ void ReplyBook::start(const Asked& asked, PreparedRequest prepared,
       .shows_ends = request.kind == openai::ApiKind::kSglang ||
                     request.kind == openai::ApiKind::kTokens || request.return_token_ids,
       .tells = request.stream && asked.created,
+      .tell_every = tells_progress(request, generations.front())
+                        ? std::min<uint32_t>(asked.progress, kNoteTokensMax)
+                        : 0,
       .background = asked.background,
       .headers = {{std::string(openai::header::kWorker), options_.name}},
       .arrived = loop_.now()};
@@ -224,7 +244,7 @@ void ReplyBook::take_output(TokenOutput& output) {
     exchange.last_token = now;
     metrics_.generation_tokens.add();
   }
-  if (exchange.tells && !output.resumed && !output.no_token) {
+  if (((exchange.tells && !output.resumed) || exchange.tell_every > 0) && !output.no_token) {
     choice.untold.push_back(output.token.token);
   }
   choice.finish = output.finish;
@@ -253,6 +273,11 @@ void ReplyBook::take_output(TokenOutput& output) {
   }
   if (exchange.choices_left == 0) {
     return finish(exchange);
+  }
+  // Those of another worker come back at once.
+  if (exchange.tell_every > 0 &&
+      choice.untold.size() >= (choice.resumed_left > 0 ? kNoteTokensMax : exchange.tell_every)) {
+    tell_progress(exchange, index);
   }
   if (prompt.abort_wanted && !resumes(exchange, generation.prompt_index) &&
       !abort_prompt(exchange, generation.prompt_index)) {
@@ -321,12 +346,35 @@ std::string_view ReplyBook::told(const Exchange& exchange, ChoiceReply& choice, 
   }
   if (!choice.weights.empty() && choice.weights.back().version != choice.told_weights) {
     choice.told_weights = choice.weights.back().version;
-    extension_.append(";w=");
-    for (const char byte : choice.told_weights) {
-      append_hex(extension_, static_cast<unsigned char>(byte), 2);
-    }
+    append_version(extension_, choice.told_weights);
   }
   return extension_;
+}
+
+// A slow asker gets them later. A note is of one version, and says which.
+void ReplyBook::tell_progress(Exchange& exchange, uint32_t index) {
+  ChoiceReply& choice = exchange.choices[index];
+  if (server_.bytes_queued(exchange.http) > limits::kHttpSendQueueBytesMax) {
+    return;
+  }
+  for (size_t at = 0; at < choice.untold.size();) {
+    const auto span = std::ranges::find_if(
+        choice.weights, [&](const openai::WeightSpan& each) { return choice.told < each.end; });
+    const bool known = span != choice.weights.end();
+    const size_t count = std::min<size_t>({choice.untold.size() - at, kNoteTokensMax,
+                                           known ? span->end - choice.told : kNoteTokensMax});
+    extension_.assign(openai::header::kTokens).append(": ").append(std::to_string(index));
+    extension_.append("@").append(std::to_string(choice.told));
+    for (const Token token : std::span(choice.untold).subspan(at, count)) {
+      extension_.append(".").append(std::to_string(token));
+    }
+    append_version(extension_, known ? span->version : weight_version_);
+    extension_.append(";m=").append(options_.meaning).append("\r\n");
+    server_.interim(exchange.http, extension_);
+    choice.told += count;
+    at += count;
+  }
+  choice.untold.clear();
 }
 
 bool ReplyBook::send_part(Exchange& exchange, uint32_t index, bool known) {

@@ -38,6 +38,7 @@ class ReplyBook {
     kvtransfer::EndpointAddress kv;  // The address for fetching this worker's rows.
     Duration queue_timeout{};
     std::string weight_version;  // The version of the engine's weights; empty: "default".
+    std::string meaning;         // meaning_of() the engine.
     // What comes from a store is kept for other requests, so only a job's router may name one.
     bool trusts_store = false;
   };
@@ -63,8 +64,9 @@ class ReplyBook {
   struct ChoiceReply {
     std::string text;
     std::vector<GeneratedToken> tokens;
-    // Generated tokens that the router does not know yet; it may continue them elsewhere.
+    // Generated tokens that the asker does not know yet; it may continue them elsewhere.
     std::vector<Token> untold;
+    size_t told = 0;  // Before these. In a stream, it does not count.
     FinishReason finish = FinishReason::kNone;
     std::optional<Token> stop_token;  // The token that ended it, if one did.
     std::string stop_string;
@@ -109,6 +111,8 @@ class ReplyBook {
     bool aborted = false;     // At least one of its prompts was.
     bool shows_ends = false;  // The reply's tokens include those that end it.
     bool tells = false;       // Each chunk of the stream tells the router its tokens.
+    uint32_t tell_every =
+        0;  // A whole reply: so many tokens of a choice are told at once; 0: none.
     bool background = false;  // Asked::background.
     openai::Usage usage;
     std::string kv_transfer_params;  // For the reply; empty if none.
@@ -149,6 +153,8 @@ class ReplyBook {
   // version of the weights, in hexadecimal, where it is another one than before. Empty if there is
   // none.
   std::string_view told(const Exchange& exchange, ChoiceReply& choice, uint32_t index);
+  // Tells the asker of a whole reply the tokens so far, in interim responses.
+  void tell_progress(Exchange& exchange, uint32_t index);
   void finish(Exchange& exchange);
   // Removes the exchange and cancels its running generations.
   void drop(ExchangeKey key);

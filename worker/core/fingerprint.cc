@@ -26,9 +26,8 @@ kvtransfer::Fingerprint link_fingerprint(const engine::ModelFacts& facts) {
   return fields;
 }
 
-std::string fingerprint_of(const engine::ModelFacts& facts, Weights weights) {
+std::string meaning_of(const engine::ModelFacts& facts, Weights weights) {
   constexpr size_t kBytes = 8;
-  constexpr size_t kKernelBytes = 4;
   engine::ModelFacts compared = facts;
   if (weights == Weights::kUpdated) {
     compared.digest.clear();
@@ -39,7 +38,12 @@ std::string fingerprint_of(const engine::ModelFacts& facts, Weights weights) {
     sum.add(uint64_t{name.size()}).add(name).add(uint64_t{value.size()}).add(value);
   }
   const Digest meaning = sum.finish();
-  std::string text = hex_of(std::span(meaning).first(kBytes));
+  return hex_of(std::span(meaning).first(kBytes));
+}
+
+std::string fingerprint_of(const engine::ModelFacts& facts, Weights weights) {
+  constexpr size_t kKernelBytes = 4;
+  std::string text = meaning_of(facts, weights);
   if (!facts.cpu.empty()) {
     const Digest kernels = Blake2b("pdjob kernels").add(facts.cpu).finish();
     text.append("-").append(hex_of(std::span(kernels).first(kKernelBytes)));

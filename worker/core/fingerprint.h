@@ -16,5 +16,7 @@ enum class Weights { kFixed, kUpdated };
 // workers at the same ones by itself, and a stream may go on with the next ones. So there the
 // digest of the model does not count.
 std::string fingerprint_of(const engine::ModelFacts& facts, Weights weights);
+// Its part that is the same whatever computes: tokens of one engine mean the same to another.
+std::string meaning_of(const engine::ModelFacts& facts, Weights weights);
 
 }  // namespace pdjob::worker

@@ -30,6 +30,7 @@ class FakeClient final : public RowClient {
     });
   }
   void cancel(AttemptId attempt) override { cancelled_.insert(attempt); }
+  void on_told(OnTold then) override { told = std::move(then); }
   void count_workers(std::function<void(size_t)> then) override {
     loop_.post([then = std::move(then)] { then(3); });
   }
@@ -40,6 +41,7 @@ class FakeClient final : public RowClient {
                      .body = R"({"usage":{"prompt_tokens":1,"completion_tokens":2}})"};
   };
   std::vector<Attempt> started_;
+  OnTold told;
 
  private:
   net::Loop& loop_;
@@ -142,6 +144,48 @@ TEST_F(BatchRunTest, AStoppedRunGoesOnWithoutAskingTwice) {
   client_.answer = FakeClient(loop_).answer;
   EXPECT_TRUE(run(options(rows)).complete);
   EXPECT_EQ(std::ranges::count(output(), '\n'), 100);
+}
+
+TEST_F(BatchRunTest, ARowGoesOnAtItsTokenAfterALossAndInTheNextProcess) {
+  int asked = 0;
+  client_.answer = [&](const FakeClient::Attempt& attempt) {
+    ++asked;
+    if (asked <= 2) {
+      client_.told(attempt.id, "0@0.5.6;w=61;m=ab");
+      client_.told(attempt.id, asked == 1 ? "0@2.7;w=61;m=ab" : "0@3.8;w=61;m=ab");
+    }
+    if (asked == 2) {
+      run_->stop("");
+    }
+    return RowResult{.outcome = Outcome::kLost, .cause = "connection"};
+  };
+  EXPECT_FALSE(run(options(row("a"))).complete);
+  client_.answer = FakeClient(loop_).answer;
+  EXPECT_TRUE(run(options(row("a"))).complete);
+  ASSERT_EQ(client_.started_.size(), 3U);
+  EXPECT_EQ(client_.started_[0].body.find("pdjob_resume"), std::string::npos);
+  EXPECT_NE(client_.started_[1].body.find(R"("pdjob_resume":[[5,6,7]])"), std::string::npos);
+  EXPECT_NE(client_.started_[2].body.find(R"("pdjob_resume":[[5,6,7,8]])"), std::string::npos);
+  EXPECT_EQ(progress_.went_on, 1U);
+}
+
+TEST_F(BatchRunTest, ARowWhoseTokensTheServerRefusesIsAskedFromItsFirst) {
+  client_.answer = [&](const FakeClient::Attempt& attempt) {
+    switch (client_.started_.size()) {
+      case 1:
+        client_.told(attempt.id, "0@0.5;m=ab");
+        return RowResult{.outcome = Outcome::kLost, .cause = "connection"};
+      case 2:
+        return RowResult{.outcome = Outcome::kRefused, .status = 400, .cause = "http_400"};
+      default:
+        return RowResult{.outcome = Outcome::kAnswered, .status = 200, .body = "{}"};
+    }
+  };
+  EXPECT_TRUE(run(options(row("a"))).complete);
+  ASSERT_EQ(client_.started_.size(), 3U);
+  EXPECT_NE(client_.started_[1].body.find("pdjob_resume"), std::string::npos);
+  EXPECT_EQ(client_.started_[2].body.find("pdjob_resume"), std::string::npos);
+  EXPECT_EQ(progress_.rows.answered, 1U);
 }
 
 TEST_F(BatchRunTest, OtherInputIsRefused) {

@@ -38,9 +38,15 @@ class FakeServer final : net::HttpHandler {
   bool hangs = false;
   bool breaks = false;
   std::string asked;
+  std::string tells;  // In an interim response.
+  std::string progress;
 
  private:
   void on_request(net::ExchangeId id, net::HttpRequest& request) override {
+    progress = request.header("x-pdjob-progress");
+    if (!tells.empty()) {
+      server_->interim(id, tells);
+    }
     asked = std::string(request.path) + " " + std::string(request.header("x-request-id")) + " " +
             std::string(request.header("authorization")) + " " + request.body;
     if (breaks) {
@@ -84,6 +90,28 @@ TEST_F(HttpRowClientTest, SendsARowAndTakesItsReply) {
   EXPECT_EQ(result.outcome, Outcome::kAnswered);
   EXPECT_EQ(result.body, R"({"x":1})");
   EXPECT_EQ(result.request_id, "r1");
+}
+
+TEST_F(HttpRowClientTest, HearsWhatTheServerTellsBeforeItReplies) {
+  server_.tells = "x-pdjob-tokens: 0@0.5.6\r\n";
+  HttpRowClient client(loop_, server_.address());
+  std::string told;
+  client.on_told([&](AttemptId attempt, std::string_view note) {
+    told += std::to_string(attempt.value) + ":" + std::string(note);
+  });
+  RowResult result;
+  client.start(
+      {.id = {7}, .target = "/v1/completions", .request_id = "r", .body = "{}", .tell_every = 16},
+      [&](AttemptId, RowResult ended) {
+        result = std::move(ended);
+        loop_.stop();
+      });
+  loop_.run();
+  EXPECT_EQ(server_.progress, "16");
+  EXPECT_EQ(told, "7:0@0.5.6");
+  EXPECT_EQ(result.body, R"({"x":1})");
+  ask();
+  EXPECT_EQ(server_.progress, "") << "nobody listens";
 }
 
 TEST_F(HttpRowClientTest, ABusyServerSaysWhenToComeAgain) {

@@ -57,6 +57,7 @@ class FakeWorker final : public net::HttpHandler {
     std::string leg;
     std::string kv_store;
     std::string kv_elsewhere;
+    std::string progress;
   };
   using Answer = std::function<void(net::HttpServer&, net::ExchangeId, const Heard&)>;
 
@@ -124,7 +125,8 @@ class FakeWorker final : public net::HttpHandler {
                        .traceparent = std::string(request.header("traceparent")),
                        .leg = std::string(request.header("x-pdjob-leg")),
                        .kv_store = std::string(request.header("x-pdjob-kv-store")),
-                       .kv_elsewhere = std::string(request.header("x-pdjob-kv-elsewhere"))});
+                       .kv_elsewhere = std::string(request.header("x-pdjob-kv-elsewhere")),
+                       .progress = std::string(request.header("x-pdjob-progress"))});
       answer(*server_, id, heard.back());
     }
   }
@@ -966,6 +968,73 @@ TEST_F(HttpApiTest, ARequestThatKillsAfterItsBodyWasFreedIsCutAndNoMore) {
   EXPECT_EQ(raw.body().find("\r\n0\r\n"), std::string::npos) << "it must not look complete";
   EXPECT_NE(metrics().find("pdjob_router_requests_blamed_total{tenant=\"\"} 1"), std::string::npos);
   expect_idle();
+}
+
+// Workers that tell two tokens of a whole reply; the first one that is asked then dies.
+struct ContinuedReplyTest : HttpApiTest {
+  ContinuedReplyTest() {
+    for (const char* name : {"b0", "b1"}) {
+      add(name, net::Role::kBoth).answer = [this](net::HttpServer& server, net::ExchangeId id,
+                                                  const FakeWorker::Heard& heard) {
+        bodies.push_back(heard.body);
+        progress.push_back(heard.progress);
+        if (bodies.size() == 1) {
+          server.interim(id, "x-pdjob-tokens: 0@0.5.6;w=61;m=ab\r\n");
+          server.abort(id);
+        } else {
+          server.interim(id, "x-pdjob-tokens: 0@0.5.6.7;w=61;m=ab\r\n");
+          server.reply(id, 200, "application/json", R"({"whole":true})");
+        }
+      };
+    }
+  }
+  std::vector<std::string> bodies;
+  std::vector<std::string> progress;
+};
+
+TEST_F(ContinuedReplyTest, GoesOnAtAnotherWorkerWithWhatTheFirstOneTold) {
+  serve();
+  EXPECT_EQ(complete().body, R"({"whole":true})");
+  ASSERT_EQ(bodies.size(), 2U);
+  EXPECT_EQ(progress[0], "64");
+  EXPECT_EQ(bodies[0], kPrompt);
+  EXPECT_NE(bodies[1].find(R"("pdjob_resume":[[5,6]],)"
+                           R"("pdjob_resume_weights":[[{"version":"61","start":0,"end":2}]],)"
+                           R"("pdjob_resume_model":"ab")"),
+            std::string::npos)
+      << bodies[1];
+  expect_idle();
+}
+
+TEST_F(ContinuedReplyTest, IsToldToAClientThatAsks) {
+  serve();
+  RawClient raw(port(), post("/v1/completions", kPrompt, "x-pdjob-progress: 2\r\n"));
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has(R"({"whole":true})"); })) << raw.received;
+  EXPECT_EQ(progress[0], "2");
+  EXPECT_TRUE(raw.received.starts_with(
+      "HTTP/1.1 102 Processing\r\nx-pdjob-tokens: 0@0.5.6;w=61;m=ab\r\n\r\n"
+      "HTTP/1.1 102 Processing\r\nx-pdjob-tokens: 0@0.5.6.7;w=61;m=ab\r\n\r\n"
+      "HTTP/1.1 200 "))
+      << raw.received;
+}
+
+TEST_F(ContinuedReplyTest, BeginsWithTheTokensOfAClientThatAsks) {
+  serve();
+  const std::string resumed =
+      R"({"model":"m","prompt":"Once","max_tokens":3,"pdjob_resume":[[5]]})";
+  RawClient raw(port(), post("/v1/completions", resumed, "x-pdjob-progress: 2\r\n"));
+  ASSERT_TRUE(turn_until(loop, [&] { return raw.has(R"({"whole":true})"); })) << raw.received;
+  EXPECT_EQ(bodies[0], resumed);
+  EXPECT_NE(bodies[1].find(R"("pdjob_resume":[[5,6]])"), std::string::npos) << bodies[1];
+  EXPECT_EQ(complete(resumed).body, R"({"whole":true})");
+  EXPECT_EQ(bodies[2].find("pdjob_resume"), std::string::npos) << "others have no such field";
+}
+
+TEST_F(ContinuedReplyTest, IsNotAskedForWhereNothingContinues) {
+  config.continuations = 0;
+  serve();
+  EXPECT_EQ(complete().body, R"({"whole":true})");
+  EXPECT_EQ(progress[0], "");
 }
 
 TEST_F(HttpApiTest, AStreamDoesNotGoOnWithAnAnswerThatIsNone) {

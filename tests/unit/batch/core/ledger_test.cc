@@ -192,6 +192,35 @@ TEST(Ledger, TheLongestRowsGoFirstAtTheEnd) {
   EXPECT_EQ(order, (std::vector<uint64_t>{2, 3, 1}));
 }
 
+std::vector<uint64_t> order_of(Driver& driver, const RowsRead& read) {
+  driver.submit(TimePassed{});
+  auto effects = driver.submit(read);
+  std::vector<uint64_t> order;
+  for (size_t i = 0; i < read.rows.size(); ++i) {
+    const auto attempt = only<StartAttempt>(effects);
+    order.push_back(attempt.row.value);
+    effects = driver.end(attempt, Outcome::kAnswered);
+  }
+  return order;
+}
+
+TEST(Ledger, RowsWhosePromptsBeginAlikeGoOneAfterAnother) {
+  LedgerConfig config;
+  config.window = {.first = 1, .max = 1};
+  const auto row = [](uint64_t id, uint64_t beginning, uint32_t weight) {
+    return RowsRead::Row{.id = {id}, .weight = weight, .beginning = beginning};
+  };
+  const RowsRead read{
+      .rows = {row(1, 7, 100), row(2, 3, 101), row(3, 7, 102), row(4, 3, 100), row(5, 7, 400)}};
+  Driver driver(config);
+  EXPECT_EQ(order_of(driver, read), (std::vector<uint64_t>{2, 4, 1, 3, 5}));
+  Driver at_the_end(config);
+  RowsRead last = read;
+  last.last = true;
+  EXPECT_EQ(order_of(at_the_end, last), (std::vector<uint64_t>{5, 2, 4, 1, 3}))
+      << "much longer rows still go first";
+}
+
 TEST(Ledger, RowsGoInOrderWhileMoreAreOnDisk) {
   LedgerConfig config;
   config.window = {.first = 1, .max = 1};

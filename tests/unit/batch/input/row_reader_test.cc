@@ -67,6 +67,26 @@ TEST(RowReader, PredictsTheLengthOfAnAnswer) {
   EXPECT_GT(weight("{}"), 100U);
 }
 
+TEST(RowReader, SeesWhichPromptsBeginAlike) {
+  const auto beginning = [](const std::string& prompt) {
+    std::string text =
+        R"({"custom_id":"a","url":"/v1/completions","body":{"prompt":")" + prompt + "\"}}";
+    return reader().glance(text, {}).beginning;
+  };
+  const std::string page(2000, 'p');
+  const std::string other = "q" + page;
+  EXPECT_EQ(beginning("short"), 0U);
+  EXPECT_EQ(beginning(page + "one"), beginning(page + "two"));
+  EXPECT_EQ(beginning(page) >> 32, beginning(page + std::string(4000, 'x')) >> 32)
+      << "near each other";
+  EXPECT_NE(beginning(page), beginning(page + std::string(4000, 'x')));
+  EXPECT_NE(beginning(page) >> 48, beginning(other) >> 48);
+  std::string chat = R"({"custom_id":"a","url":"/v1/chat/completions","body":{"messages":[)"
+                     R"({"role":"user","content":")" +
+                     page + R"("}]}})";
+  EXPECT_NE(reader().glance(chat, {}).beginning, 0U);
+}
+
 TEST(RowReader, TakesRowsOfEmbeddings) {
   std::string text =
       R"({"custom_id": "a", "url": "/v1/embeddings", "body": {"input": ["x", "y"]}})";

@@ -76,6 +76,21 @@ class LedgerFileTest : public testing::Test {
   std::unique_ptr<LedgerFile> ledger_;
 };
 
+TEST_F(LedgerFileTest, HalfDoneRowsAreThereUntilTheyAreNoted) {
+  scan({{}, {}, {}});
+  ASSERT_TRUE(ledger_->note_half_done({{{2}, "0@0.5"}, {{3}, "0@0.9"}}));
+  ASSERT_TRUE(ledger_->note_half_done({{{2}, "0@1.6"}}));
+  reopen();
+  using Notes = std::map<RowId, std::vector<std::string>>;
+  EXPECT_EQ(ledger_->half_done({1}, {3}).value(),
+            (Notes{{{2}, {"0@0.5", "0@1.6"}}, {{3}, {"0@0.9"}}}));
+  EXPECT_EQ(ledger_->half_done({3}, {3}).value(), (Notes{{{3}, {"0@0.9"}}}));
+  ASSERT_TRUE(ledger_->note({{.id = {2}}}, {}));
+  EXPECT_EQ(ledger_->half_done({1}, {3}).value(), (Notes{{{3}, {"0@0.9"}}}));
+  scan({{}, {}, {}});
+  EXPECT_EQ(ledger_->half_done({1}, {3}).value(), Notes{}) << "another input";
+}
+
 TEST_F(LedgerFileTest, RowsArePendingUntilTheyAreNoted) {
   scan({{}, {}, {}, {}});
   EXPECT_EQ(pending(0, 3), (std::vector<uint64_t>{1, 2, 3}));

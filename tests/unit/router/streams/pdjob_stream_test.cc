@@ -16,7 +16,7 @@ TEST(PdjobStream, TakesExtensionsOffAndKeepsWhatTheyTell) {
   EXPECT_EQ(taken(record, "3;t=0.17.4\r\nabc\r\n2;t=1.9\r\nde\r\n2;t=0.5\r\nfg\r\n"),
             "3\r\nabc\r\n2\r\nde\r\n2\r\nfg\r\n");
   EXPECT_TRUE(record.resumable());
-  EXPECT_EQ(record.tokens_json(), "[[17,4,5],[9]]");
+  EXPECT_EQ(record.resumption().tokens, "[[17,4,5],[9]]");
 }
 
 TEST(PdjobStream, KeepsWhichWeightsMadeTheTokens) {
@@ -26,22 +26,22 @@ TEST(PdjobStream, KeepsWhichWeightsMadeTheTokens) {
   taken(record, "1;t=0.6;w=62\r\nd\r\n");
   record.change_worker();
   taken(record, "1;t=0.7;w=62\r\ne\r\n");
-  EXPECT_EQ(record.tokens_json(), "[[17,4,5,6,7],[9]]");
+  EXPECT_EQ(record.resumption().tokens, "[[17,4,5,6,7],[9]]");
   EXPECT_EQ(
-      record.weights_json(),
+      record.resumption().weights,
       R"([[{"version":"61","start":0,"end":3},{"version":"62","start":3,"end":5}],[{"version":"62","start":0,"end":1}]])");
 }
 
 TEST(PdjobStream, KnowsNoWeightsThatNobodyTold) {
   PdjobStream record;
   taken(record, "1;t=0.1\r\na\r\n");
-  EXPECT_EQ(record.weights_json(), "");
+  EXPECT_EQ(record.resumption().weights, "");
   taken(record, "1;t=0.2;w=61\r\na\r\n");
-  EXPECT_EQ(record.weights_json(), "") << "those of the first token are missing";
+  EXPECT_EQ(record.resumption().weights, "") << "those of the first token are missing";
   PdjobStream odd;
   taken(odd, "1;t=0.1;w=6Z\"\r\na\r\n");
-  EXPECT_EQ(odd.weights_json(), "");
-  EXPECT_EQ(odd.tokens_json(), "[[1]]");
+  EXPECT_EQ(odd.resumption().weights, "");
+  EXPECT_EQ(odd.resumption().tokens, "[[1]]");
 }
 
 TEST(PdjobStream, LetsWholeChunksThroughHoweverTheyCome) {
@@ -49,10 +49,10 @@ TEST(PdjobStream, LetsWholeChunksThroughHoweverTheyCome) {
   for (size_t cut = 0; cut < raw.size(); ++cut) {
     PdjobStream record;
     const std::string first = taken(record, std::string_view(raw).substr(0, cut));
-    EXPECT_EQ(record.tokens_json(), first.empty() ? "[]" : "[[17]]") << cut;
+    EXPECT_EQ(record.resumption().tokens, first.empty() ? "[]" : "[[17]]") << cut;
     EXPECT_EQ(first + taken(record, std::string_view(raw).substr(cut)), "3\r\nabc\r\n2\r\nde\r\n")
         << cut;
-    EXPECT_EQ(record.tokens_json(), "[[17,9]]");
+    EXPECT_EQ(record.resumption().tokens, "[[17,9]]");
   }
 }
 
@@ -61,7 +61,7 @@ TEST(PdjobStream, ForgetsAPartOfAChunkWhenTheWorkerChanges) {
   EXPECT_EQ(taken(record, "1;t=0.1\r\na\r\n1;t=0.2\r\n"), "1\r\na\r\n");
   record.change_worker();
   EXPECT_EQ(taken(record, "1;t=0.2\r\nb\r\n"), "1\r\nb\r\n");
-  EXPECT_EQ(record.tokens_json(), "[[1,2]]");
+  EXPECT_EQ(record.resumption().tokens, "[[1,2]]");
 }
 
 TEST(PdjobStream, EndsWithItsLastEvent) {
@@ -98,7 +98,7 @@ TEST(PdjobStream, HoldsNoMoreThanAnEvent) {
 TEST(PdjobStream, HasNothingToGoOnWithBeforeTheFirstToken) {
   PdjobStream record;
   EXPECT_FALSE(record.resumable());
-  EXPECT_EQ(record.tokens_json(), "[]");
+  EXPECT_EQ(record.resumption().tokens, "[]");
 }
 
 }  // namespace

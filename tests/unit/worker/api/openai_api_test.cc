@@ -15,6 +15,7 @@
 #include "engine/fake_engine.h"
 #include "net/http/http_client.h"
 #include "net/loop/event_loop.h"
+#include "openai/replies/told_tokens.h"
 #include "prefill/prefill_worker.h"
 #include "tests/support/fault_transport.h"
 #include "tests/unit/worker/watched_engine.h"
@@ -114,9 +115,14 @@ class OpenaiApiTest : public testing::Test {
     int status = 0;
     std::string head;
     std::string body;
+    std::vector<std::string> told = {};  // Notes of interim responses.
   };
   struct Call final : net::HttpCallHandler {
     explicit Call(net::EventLoop& to_stop) : loop(to_stop) {}
+    void on_interim(net::CallId, const net::HttpReplyHead& head) override {
+      EXPECT_EQ(head.status, 102);
+      reply.told.emplace_back(head.header("x-pdjob-tokens"));
+    }
     void on_head(net::CallId, const net::HttpReplyHead& head) override {
       reply.status = head.status;
       reply.head = head.raw;
@@ -660,6 +666,86 @@ TEST_F(ContinuedStreamAfterAnUpdate, SaysWhichWeightsMadeItsEarlierTokens) {
           R"("weight_version":"v2","weight_versions":[{"version":"v1","start":0,"end":2},{"version":"v2","start":2,"end":4}])"),
       std::string::npos)
       << last;
+}
+
+// --- whole replies that go on at another worker
+
+struct ContinuedReply : OpenaiApiTest {
+  using OpenaiApiTest::OpenaiApiTest;
+  Reply whole(const std::string& fields, std::string_view header_lines) {
+    return ask("POST", "/v1/completions",
+               R"({"prompt":[1,2,3,4,5],"max_tokens":20,)" + fields + "}", header_lines);
+  }
+  // What clients read.
+  static std::string choices_and_usage(const Reply& reply) {
+    return reply.body.substr(std::min(reply.body.find("\"choices\""), reply.body.size()));
+  }
+  const std::string kFields = R"("temperature":1,"seed":7,"ignore_eos":true,"n":2)";
+  static constexpr std::string_view kAsks = "x-pdjob-progress: 8\r\n";
+};
+
+TEST_F(ContinuedReply, IsTheSameWhereverItWasCut) {
+  const Reply first = whole(kFields, kAsks);
+  ASSERT_EQ(first.status, 200) << first.body;
+  ASSERT_EQ(first.told.size(), 4U) << "twice eight tokens of each of two choices";
+  for (size_t cut = 1; cut <= first.told.size(); ++cut) {
+    openai::ToldTokens told;
+    for (size_t i = 0; i < cut; ++i) {
+      EXPECT_EQ(told.take(first.told[i]), openai::ToldTokens::Taken::kNew) << first.told[i];
+    }
+    const Reply rest =
+        whole(kFields + R"(,"pdjob_resume":)" + told.tokens_json() + R"(,"pdjob_resume_weights":)" +
+                  told.weights_json() + R"(,"pdjob_resume_model":)" + told.model_json(),
+              kAsks);
+    EXPECT_EQ(choices_and_usage(rest), choices_and_usage(first)) << "cut after " << cut;
+    openai::ToldTokens again;
+    for (const std::string& note : rest.told) {
+      again.take(note);
+    }
+    openai::ToldTokens all;
+    for (const std::string& note : first.told) {
+      all.take(note);
+    }
+    EXPECT_EQ(again.weights_json().empty(), false);
+    EXPECT_GE(again.count(), all.count()) << "it tells those that it got, too";
+  }
+}
+
+TEST_F(ContinuedReply, OfAnotherModelBeginsAnew) {
+  const Reply first = whole(kFields, kAsks);
+  const Reply other =
+      whole(kFields + R"(,"pdjob_resume":[[1,1,1],[2,2]],"pdjob_resume_model":"0011223344556677")",
+            kAsks);
+  EXPECT_EQ(choices_and_usage(other), choices_and_usage(first));
+}
+
+TEST_F(ContinuedReply, TellsNothingUnasked) {
+  EXPECT_EQ(whole(kFields, "").told.size(), 0U);
+  EXPECT_EQ(whole(kFields, "x-pdjob-progress: often\r\n").told.size(), 0U);
+}
+
+TEST_F(ContinuedReply, WithLogprobsTellsNothing) {
+  EXPECT_EQ(whole(kFields + R"(,"logprobs":1)", kAsks).told.size(), 0U)
+      << "another worker does not know those of the first tokens";
+}
+
+struct ContinuedReplyAfterAnUpdate : ContinuedReply {
+  ContinuedReplyAfterAnUpdate() : ContinuedReply({}, "v2") {}
+};
+
+TEST_F(ContinuedReplyAfterAnUpdate, TellsWhichWeightsMadeEachToken) {
+  const Reply reply = whole(
+      kFields +
+          R"(,"pdjob_resume":[[5,6],[7]],"pdjob_resume_weights":)"
+          R"([[{"version":"7631","start":0,"end":2}],[{"version":"7631","start":0,"end":1}]])",
+      kAsks);
+  openai::ToldTokens told;
+  for (const std::string& note : reply.told) {
+    told.take(note);
+  }
+  EXPECT_EQ(told.weights_json(),
+            R"([[{"version":"7631","start":0,"end":2},{"version":"7632","start":2,"end":16}],)"
+            R"([{"version":"7631","start":0,"end":1},{"version":"7632","start":1,"end":16}]])");
 }
 
 // --- requests whose preparation takes long
