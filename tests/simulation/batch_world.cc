@@ -263,8 +263,10 @@ class BatchWorld {
     RowsRead event{.last = !rows || rows->size() < effect.count};
     if (rows && !rows->empty()) {
       const auto told = process_.ledger->half_done(rows->front().id, rows->back().id);
-      for (const auto& [row, notes] : told.value_or({})) {
-        process_.half_done.restore(row, notes);
+      if (good(told ? ok() : Status(told.error()), "reading tokens")) {
+        for (const auto& [row, notes] : *told) {
+          process_.half_done.restore(row, notes);
+        }
       }
     }
     for (size_t i = 0; rows && i < rows->size(); ++i) {
@@ -295,7 +297,9 @@ class BatchWorld {
     const Duration takes = milliseconds(random_.chance(0.05) ? 5000 : 1 + random_.below(200));
     process_.ends.emplace(now_ + takes, std::pair(effect.attempt, outcome));
     for (uint64_t left = random_.below(4); left > 0; --left) {
-      process_.tellings.emplace(now_ + takes * random_.unit(), effect.attempt);
+      process_.tellings.emplace(now_ + Duration(static_cast<int64_t>(
+                                           random_.below(static_cast<uint64_t>(takes.count())))),
+                                effect.attempt);
     }
     go_on(effect);
   }
