@@ -24,23 +24,13 @@ Number number_of(const JsonObject& object, std::string_view name) {
 }
 
 Result<net::WorkerLoad> load_of(std::string_view text) {
-  static constexpr std::string_view kNames[] = {"requests_running",
-                                                "requests_queued",
-                                                "tokens_queued",
-                                                "kv_rows_used",
-                                                "kv_rows_max",
-                                                "tokens_computed",
-                                                "busy_us",
-                                                "ttft_us",
-                                                "itl_us",
-                                                "ttft_sum_us",
-                                                "ttft_count",
-                                                "itl_sum_us",
-                                                "itl_count",
-                                                "lending_rests_now",
-                                                "queue_us",
-                                                "prefill_us",
-                                                "kv_us"};
+  static constexpr std::string_view kNames[] = {
+      "requests_running", "requests_queued",   "tokens_queued",
+      "kv_rows_used",     "kv_rows_max",       "tokens_computed",
+      "busy_us",          "ttft_us",           "itl_us",
+      "ttft_sum_us",      "ttft_count",        "itl_sum_us",
+      "itl_count",        "lending_rests_now", "background_requests",
+      "queue_us",         "prefill_us",        "kv_us"};
   const std::string whole(text.empty() ? "{}" : text);
   PDJOB_TRY(const JsonObject load, JsonObject::scan(whole, kNames));
   const auto count = [&load](std::string_view name) { return number_of<uint64_t>(load, name); };
@@ -60,7 +50,8 @@ Result<net::WorkerLoad> load_of(std::string_view text) {
                          .ttft_count = count("ttft_count"),
                          .itl_sum_us = count("itl_sum_us"),
                          .itl_count = count("itl_count"),
-                         .lending_rests_now = load.value("lending_rests_now") == "true"};
+                         .lending_rests_now = load.value("lending_rests_now") == "true",
+                         .background_requests = number_of<uint32_t>(load, "background_requests")};
 }
 
 Result<ProcessLine> process_of(const std::string& text) {

@@ -102,6 +102,7 @@ std::string Top::look(const StatusPage& status, Instant now) {
   Work all;
   uint64_t running = 0;
   uint64_t queued = 0;
+  uint64_t background = 0;
   size_t serving = 0;
   std::string starved;
   std::vector<std::vector<std::string>> phases = {{"MEAN WAIT", "QUEUE", "PREFILL", "KV"}};
@@ -115,6 +116,7 @@ std::string Top::look(const StatusPage& status, Instant now) {
       all += work;
       running += load.requests_running;
       queued += load.requests_queued;
+      background += load.background_requests;
     }
     const bool shown = process.is_worker() && process.serving();
     const auto of_worker = [shown](std::string text) { return shown ? std::move(text) : kUnknown; };
@@ -143,8 +145,10 @@ std::string Top::look(const StatusPage& status, Instant now) {
   return "job " + status.job + ": " + status.state + ", " + status.url + "\n" +
          std::to_string(serving) + " of " + std::to_string(status.processes.size()) +
          " processes serve; requests: " + std::to_string(running) + " running, " +
-         std::to_string(queued) + " queued; TTFT " + mean_text(all.ttft_us, all.ttft_count) +
-         ", ITL " + mean_text(all.itl_us, all.itl_count) + ", " +
+         std::to_string(queued) + " queued" +
+         (background == 0 ? "" : ", " + std::to_string(background) + " in the background") +
+         "; TTFT " + mean_text(all.ttft_us, all.ttft_count) + ", ITL " +
+         mean_text(all.itl_us, all.itl_count) + ", " +
          (first ? kUnknown : rate_text(all.ttft_count + all.itl_count, passed)) +
          " tokens/s out\n\n" + format_table(table) + starved +
          (phases.size() > 1 ? "\n" + format_table(phases) : "");

@@ -22,7 +22,7 @@ std::optional<std::string> audit_body(std::string_view path, const std::string& 
   static constexpr auto kNames = std::to_array<std::string_view>(
       {"temperature", "n", "best_of", "echo", "use_beam_search", "tools", "stream",
        "stream_options", "logprobs", "top_logprobs", "prompt_logprobs", "prompt", "seed",
-       "return_token_ids", "return_tokens_as_token_ids"});
+       "return_token_ids", "return_tokens_as_token_ids", "pdjob_resume"});
   static constexpr openai::JsonNames kScanned{kNames};
   const bool chat = path == "/v1/chat/completions";
   const auto object = openai::JsonObject::scan(body, kScanned);
@@ -35,8 +35,8 @@ std::optional<std::string> audit_body(std::string_view path, const std::string& 
       return std::nullopt;
     }
   }
-  for (const std::string_view name :
-       {"echo", "use_beam_search", "tools", "prompt_logprobs", "return_tokens_as_token_ids"}) {
+  for (const std::string_view name : {"echo", "use_beam_search", "tools", "prompt_logprobs",
+                                      "return_tokens_as_token_ids", "pdjob_resume"}) {
     if (!is_idle(object->value(name))) {
       return std::nullopt;
     }

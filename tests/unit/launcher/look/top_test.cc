@@ -43,6 +43,14 @@ TEST(Top, FirstLookHasNoRates) {
       "router-0   -      -        -\n");
 }
 
+TEST(Top, SaysWhatIsInTheBackground) {
+  const std::string text =
+      Top().look(page_of({.requests_running = 3, .background_requests = 14}), Instant(seconds(50)));
+  EXPECT_NE(text.find("requests: 3 running, 0 queued, 14 in the background; TTFT"),
+            std::string::npos)
+      << text;
+}
+
 TEST(Top, SecondLookHasWhatHappenedBetween) {
   Top top;
   top.look(page_of({.tokens_computed = 600,

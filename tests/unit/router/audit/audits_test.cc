@@ -35,7 +35,7 @@ TEST(AuditBody, IsNoneForAnAnswerThatCannotBeCompared) {
        {R"("temperature":0.1)", R"("prompt":"a")", R"("temperature":0,"n":2)",
         R"("temperature":0,"echo":true)", R"("temperature":0,"tools":[{"type":"function"}])",
         R"("temperature":0,"prompt":["a","b"])", R"("temperature":0,"prompt":[[1],[2]])",
-        R"("temperature":0,"use_beam_search":true)"}) {
+        R"("temperature":0,"use_beam_search":true)", R"("temperature":0,"pdjob_resume":[[1]])"}) {
     EXPECT_EQ(audit_body(kCompletions, "{" + std::string(members) + "}"), std::nullopt) << members;
   }
   EXPECT_TRUE(audit_body(kCompletions, R"({"temperature":0,"prompt":[1,2],"tools":[]})"));
