@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <string_view>
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -77,10 +78,16 @@ class Setup {
     ::signal(SIGPIPE, SIG_DFL);
     restore_descriptor_limit();
     options_.affinity.apply();
-    dup2(input_, STDIN_FILENO);
+    dup2(options_.input >= 0 ? options_.input : input_, STDIN_FILENO);
+    const int errors = options_.errors >= 0 ? options_.errors : options_.output;
     if (options_.output >= 0) {
       dup2(options_.output, STDOUT_FILENO);
-      dup2(options_.output, STDERR_FILENO);
+    }
+    if (errors >= 0) {
+      dup2(errors, STDERR_FILENO);
+    }
+    if (!options_.folder.empty() && chdir(options_.folder.c_str()) != 0) {
+      fail("pdjob: cannot enter the program's folder\n");
     }
     hide_descriptors();
     for (const int inherited : options_.inherited) {
@@ -88,8 +95,11 @@ class Setup {
     }
     execve(options_.program.c_str(), const_cast<char* const*>(argv_.data()),
            const_cast<char* const*>(envp_.data()));
-    constexpr char kMessage[] = "pdjob: cannot execute the program\n";
-    static_cast<void>(!write(STDERR_FILENO, kMessage, sizeof kMessage - 1));
+    fail("pdjob: cannot execute the program\n");
+  }
+
+  [[noreturn]] static void fail(std::string_view message) {
+    static_cast<void>(!write(STDERR_FILENO, message.data(), message.size()));
     _exit(127);
   }
 

@@ -24,7 +24,10 @@ struct ChildOptions {
   std::vector<std::pair<std::string, std::string>>
       environment;             // Added to ours, without $PDJOB_API_KEY.
   std::vector<int> inherited;  // Descriptors that keep their numbers in the child.
-  int output = -1;             // Its stdout and stderr; -1: ours.
+  int input = -1;              // Its stdin; -1: /dev/null.
+  int output = -1;             // Its stdout, and its stderr without `errors`; -1: ours.
+  int errors = -1;             // Its stderr; -1: as its stdout.
+  std::string folder;          // Where it starts; empty: in ours.
   Affinity affinity;
 };
 

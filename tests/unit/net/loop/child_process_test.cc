@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/os/descriptors.h"
 #include "tests/unit/net/loop_test_support.h"
@@ -46,6 +47,36 @@ TEST_F(ChildProcessTest, TellsHowItEnded) {
   ASSERT_TRUE(wait_for_exit());
   EXPECT_EQ(how_, "exit code 3");
   EXPECT_EQ(log(), "said\n");
+}
+
+TEST_F(ChildProcessTest, StartsInItsFolderWithStreamsOfItsOwn) {
+  const std::string other = path_ + ".errors";
+  const Fd errors(open(other.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  int input[2];
+  ASSERT_EQ(pipe2(input, O_CLOEXEC), 0);
+  const Fd read_end(input[0]);
+  Fd write_end(input[1]);
+  ChildOptions options = shell("cat; pwd; echo wrong >&2");
+  options.input = read_end.get();
+  options.errors = errors.get();
+  options.folder = "/";
+  const auto child = start(options);
+  ASSERT_EQ(write(write_end.get(), "line\n", 5), 5);
+  write_end.reset();
+  ASSERT_TRUE(wait_for_exit());
+  EXPECT_EQ(log(), "line\n/\n");
+  std::ostringstream text;
+  text << std::ifstream(other).rdbuf();
+  EXPECT_EQ(text.str(), "wrong\n");
+}
+
+TEST_F(ChildProcessTest, AFolderThatIsNotThereEndsIt) {
+  ChildOptions options = shell("echo never");
+  options.folder = "/nowhere";
+  const auto child = start(options);
+  ASSERT_TRUE(wait_for_exit());
+  EXPECT_EQ(how_, "exit code 127");
+  EXPECT_NE(log().find("cannot enter"), std::string::npos);
 }
 
 TEST_F(ChildProcessTest, DoesNotGetTheKeyOfOurCaller) {
