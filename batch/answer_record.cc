@@ -42,6 +42,12 @@ void append_response(JsonWriter& json, const RowResult& result) {
   json.end_object();
 }
 
+void append_stages(JsonWriter& json, const RowResult& result) {
+  if (!result.stages.empty()) {
+    json.key("stages").raw(result.stages);
+  }
+}
+
 uint32_t tokens_of(std::string_view value) {
   return static_cast<uint32_t>(std::clamp<int64_t>(openai::json_integer(value).value_or(0), 0,
                                                    std::numeric_limits<uint32_t>::max()));
@@ -56,6 +62,7 @@ std::string answer_line(const RowName& row, const RowResult& result) {
   begin(json, row);
   append_response(json, result);
   json.key("error").null();
+  append_stages(json, result);
   json.end_object();
   return line;
 }
@@ -73,6 +80,7 @@ std::string error_line(const RowName& row, const RowResult& result) {
   json.key("code").string(result.cause);
   json.key("message").string(row.place + ": " + result.message);
   json.end_object();
+  append_stages(json, result);
   json.end_object();
   return line;
 }

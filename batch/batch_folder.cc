@@ -57,6 +57,17 @@ bool BatchFolder::is_claimed(const std::string& path) {
   return lock.valid() && fcntl(lock.get(), F_OFD_GETLK, &found) == 0 && found.l_type != F_UNLCK;
 }
 
+Result<std::string> BatchFolder::make_stage_logs() const {
+  const std::string logs = path_ + "/stages";
+  std::error_code error;
+  std::filesystem::create_directories(logs, error);
+  if (error) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "cannot make the folder " + logs + ": " + error.message()};
+  }
+  return logs;
+}
+
 std::string BatchFolder::unpacked(size_t file) const {
   return path_ + "/input/" + std::to_string(file) + ".rows";
 }

@@ -1,6 +1,6 @@
 // BatchFolder: the folder of a batch, which one process has at a time. Its lock ends with the
-// process. It holds the ledger, part files, unpacked input, status.json, and at the end the
-// results. Loop-bound.
+// process. It holds the ledger, part files, unpacked input, logs of stages, status.json,
+// and at the end the results. Loop-bound.
 #pragma once
 
 #include <string>
@@ -18,6 +18,8 @@ class BatchFolder {
   const std::string& path() const { return path_; }
   std::string ledger() const { return path_ + "/ledger.sqlite"; }
   std::string unpacked(size_t file) const;
+  // Makes the folder for logs of stages if it is not there, and returns its path.
+  Result<std::string> make_stage_logs() const;
 
   // Replaces a file that others read: they see the old text or the new one.
   Status write(const std::string& name, const std::string& text) const;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "batch/config/stage_config.h"
 #include "batch/input/row_format.h"
 #include "batch/store/ledger_file.h"
 #include "common/time.h"
@@ -32,6 +33,8 @@ struct BatchOptions {
   Duration patience = std::chrono::minutes(10);
   // Answers depend on this, too: the text of the job file, or the server's URL.
   std::string job;
+  StagesConfig stages;
+  std::string stages_folder;  // Their programs start there.
 };
 
 }  // namespace pdjob::batch

@@ -3,6 +3,7 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -14,12 +15,15 @@
 #include "batch/input_scan.h"
 #include "batch/progress.h"
 #include "batch/report/report.h"
+#include "batch/staged_row_client.h"
+#include "batch/stages/stage_command.h"
 #include "common/exit_code.h"
 #include "common/hex.h"
 #include "common/json/json_fields.h"
 #include "common/log.h"
 #include "common/os/read_text.h"
 #include "common/os/real_clock.h"
+#include "common/parse_number.h"
 #include "common/random.h"
 #include "net/loop/signals.h"
 
@@ -71,11 +75,15 @@ struct Prepared {
   std::vector<InputFile> files;
   RowCounts counts;
   std::string nonce;
+  std::string stage_logs;  // A folder; empty without stages.
 };
 
 Result<Prepared> prepare(const BatchOptions& options, const BatchFolder& folder,
                          const RowReader& reader, Screen& screen) {
   Prepared made;
+  if (!options.stages.empty()) {
+    PDJOB_TRY(made.stage_logs, folder.make_stage_logs());
+  }
   PDJOB_TRY(made.ledger, LedgerFile::open(folder.ledger()));
   PDJOB_TRY_STATUS(scan_input(options, folder, *made.ledger, reader, [&](uint64_t rows) {
     screen.say("reading the input: " + std::to_string(rows) + " rows so far");
@@ -126,6 +134,14 @@ class BatchProcess {
       return;
     }
     client_ = make_row_client(loop_, *server);
+    if (!options_.stages.empty()) {
+      auto staged = std::make_unique<StagedRowClient>(
+          loop_, std::move(client_), options_.stages,
+          StagePlace{.folder = options_.stages_folder, .logs = prepared_.stage_logs},
+          [this](const std::string& text) { screen_.say(text); });
+      staged_ = staged.get();
+      client_ = std::move(staged);
+    }
     run_ = std::make_unique<BatchRun>(loop_,
                                       BatchRun::Parts{.ledger = *prepared_.ledger,
                                                       .records = records_,
@@ -158,6 +174,15 @@ class BatchProcess {
     end_ = end;
     look();
     run_.reset();
+    if (staged_ != nullptr) {
+      staged_->finish([this] { end_pool(); });
+    } else {
+      end_pool();
+    }
+  }
+
+  void end_pool() {
+    staged_ = nullptr;
     client_.reset();  // Its calls would report to the run.
     pool_died_ ? loop_.stop() : pool_->stop([this] { loop_.stop(); });
   }
@@ -169,6 +194,7 @@ class BatchProcess {
       progress_ = run_->progress();
       progress_.rows_per_second = rows;
       progress_.tokens_per_second = tokens;
+      progress_.stages = staged_ == nullptr ? std::vector<StageProgress>() : staged_->progress();
       rates_.look(progress_, loop_.now());
       screen_.show(progress_, loop_.now());
     }
@@ -194,6 +220,7 @@ class BatchProcess {
   Rates rates_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<RowClient> client_;
+  StagedRowClient* staged_ = nullptr;  // client_, if the batch has stages.
   std::unique_ptr<BatchRun> run_;
   net::StopSignals signals_;
   BatchRun::End end_;
@@ -209,10 +236,30 @@ int refuse(const Error& error) {
              : kExitFailed;
 }
 
+// The counts of all lives of the batch that ended in good order.
+Result<std::map<std::string, uint64_t>> add_stage_restarts(LedgerFile& ledger,
+                                                           const BatchOptions& options,
+                                                           const Progress& progress) {
+  std::map<std::string, uint64_t> restarts;
+  for (const auto* stages : {&options.stages.before, &options.stages.after}) {
+    for (const StageConfig& stage : *stages) {
+      PDJOB_TRY(const std::string before, ledger.fact("restarts of " + stage.name));
+      restarts[stage.name] = parse_number<uint64_t>(before).value_or(0);
+    }
+  }
+  for (const StageProgress& stage : progress.stages) {
+    uint64_t& count = restarts[stage.name];
+    count += stage.restarts;
+    PDJOB_TRY_STATUS(ledger.set_fact("restarts of " + stage.name, std::to_string(count)));
+  }
+  return restarts;
+}
+
 Status write_results(const BatchOptions& options, const BatchFolder& folder, LedgerFile& ledger,
-                     Records& records) {
+                     Records& records, const std::map<std::string, uint64_t>& restarts) {
   PDJOB_TRY_STATUS(records.merge(options.order));
-  PDJOB_TRY(const ReportFacts facts, read_facts(ledger.database()));
+  PDJOB_TRY(ReportFacts facts, read_facts(ledger.database()));
+  facts.stage_restarts = restarts;
   PDJOB_TRY_STATUS(folder.write("report.md", report_markdown(facts)));
   return folder.write("report.html", report_html(facts));
 }
@@ -245,6 +292,7 @@ std::string last_words(const BatchRun::End& end, const RowCounts& rows, const st
 
 Result<int> run_in_folder(const BatchOptions& options, const MakePool& make_pool) {
   PDJOB_TRY(const RowReader reader, row_reader_of(options));
+  PDJOB_TRY_STATUS(check_stages(options.stages, options.stages_folder));
   PDJOB_TRY(const BatchFolder folder, BatchFolder::claim(options.folder));
   Screen screen;
   PDJOB_TRY(Prepared prepared, prepare(options, folder, reader, screen));
@@ -259,8 +307,9 @@ Result<int> run_in_folder(const BatchOptions& options, const MakePool& make_pool
     progress = process.progress();
   }
   PDJOB_TRY(progress.rows, prepared.ledger->counts());
+  PDJOB_TRY(const auto restarts, add_stage_restarts(*prepared.ledger, options, progress));
   if (end.complete) {
-    PDJOB_TRY_STATUS(write_results(options, folder, *prepared.ledger, *records));
+    PDJOB_TRY_STATUS(write_results(options, folder, *prepared.ledger, *records, restarts));
   }
   PDJOB_TRY_STATUS(folder.write("status.json", status_json(progress,
                                                            end.complete ? "completed"
@@ -287,6 +336,7 @@ int show_batch_status(const std::string& folder) {
   JsonFields fields(folder + "/status.json", text);
   std::string state;
   std::string reason;
+  std::string stages;
   int64_t total = 0, answered = 0, failed = 0, in_flight = 0;
   fields.take("state", state);
   fields.take("reason", reason);
@@ -294,6 +344,7 @@ int show_batch_status(const std::string& folder) {
   fields.take("rows_answered", answered);
   fields.take("rows_failed", failed);
   fields.take("rows_in_flight", in_flight);
+  fields.take("stages", stages);
   if (const Status read = fields.status(); !read) {
     return refuse(read.error());
   }
@@ -303,6 +354,7 @@ int show_batch_status(const std::string& folder) {
   std::printf("%s\nrows      %lld\nanswered  %lld\nfailed    %lld\nin flight %lld\n", state.c_str(),
               static_cast<long long>(total), static_cast<long long>(answered),
               static_cast<long long>(failed), static_cast<long long>(in_flight));
+  std::fputs(stages.c_str(), stdout);
   std::fputs(reason.empty() ? "" : (reason + "\n").c_str(), stdout);
   return kExitOk;
 }

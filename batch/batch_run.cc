@@ -181,15 +181,16 @@ void BatchRun::carry_out(const StartAttempt& effect) {
     refuse(effect.attempt, row.place, {.code = "duplicate_custom_id", .message = ""});
     return;
   }
-  HalfDoneRows::Beginning beginning =
-      half_done_.begin(effect.row, effect.attempt, std::move(request->body));
+  HalfDoneRows::Beginning beginning = half_done_.begin(effect.row, effect.attempt);
   parts_.client.start(
       {.id = effect.attempt,
        .target = std::move(request->target),
        .request_id = "batch-" + nonce_ + "-" + std::to_string(effect.row.value) + "-" +
                      std::to_string(effect.number),
-       .body = std::move(beginning.body),
-       .tell_every = beginning.tells ? kTellEvery : 0},
+       .body = std::move(request->body),
+       .goes_on = std::move(beginning.goes_on),
+       .tell_every = beginning.tells ? kTellEvery : 0,
+       .custom_id = row.custom_id},
       [this](AttemptId attempt, RowResult result) { attempt_ended(attempt, std::move(result)); });
 }
 

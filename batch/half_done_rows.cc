@@ -1,10 +1,5 @@
 #include "batch/half_done_rows.h"
 
-#include <array>
-#include <utility>
-
-#include "openai/json/json_edit.h"
-
 namespace pdjob::batch {
 
 void HalfDoneRows::restore(RowId row, const std::vector<std::string>& notes) {
@@ -13,28 +8,20 @@ void HalfDoneRows::restore(RowId row, const std::vector<std::string>& notes) {
   }
 }
 
-HalfDoneRows::Beginning HalfDoneRows::begin(RowId id, AttemptId attempt, std::string body) {
+HalfDoneRows::Beginning HalfDoneRows::begin(RowId id, AttemptId attempt) {
   Row& row = rows_[id];
-  Attempt& begun = attempts_[attempt];
-  begun.row = id;
-  Beginning beginning{.tells = row.teller == AttemptId{}, .body = std::move(body)};
+  Beginning beginning{.tells = row.teller == AttemptId{}};
   if (beginning.tells) {
     row.teller = attempt;
   }
-  if (row.tokens.count() == 0) {
-    return beginning;
-  }
-  const std::string tokens = row.tokens.tokens_json();
-  const std::string weights = row.tokens.weights_json();
-  const std::string model = row.tokens.model_json();
-  const std::array edits = {openai::JsonEdit{"pdjob_resume", tokens},
-                            openai::JsonEdit{"pdjob_resume_weights", weights},
-                            openai::JsonEdit{"pdjob_resume_model", model}};
-  if (auto edited = openai::edit_json_object(beginning.body, edits)) {
-    beginning.body = *std::move(edited);
-    begun.went_on = true;
+  const bool goes_on = row.tokens.count() > 0;
+  if (goes_on) {
+    beginning.goes_on = {.tokens = row.tokens.tokens_json(),
+                         .weights = row.tokens.weights_json(),
+                         .model = row.tokens.model_json()};
     ++went_on_;
   }
+  attempts_[attempt] = {.row = id, .went_on = goes_on};
   return beginning;
 }
 

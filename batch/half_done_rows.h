@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "batch/core/ledger.h"
-#include "common/result.h"
+#include "batch/row_client.h"
 #include "openai/replies/told_tokens.h"
 
 namespace pdjob::batch {
@@ -22,10 +22,9 @@ class HalfDoneRows {
 
   struct Beginning {
     bool tells = false;  // The server is asked for tokens.
-    std::string body;
+    GoesOn goes_on;
   };
-  // An attempt begins: `body`, with what the row has so far.
-  Beginning begin(RowId row, AttemptId attempt, std::string body);
+  Beginning begin(RowId row, AttemptId attempt);
   // A note of the server (told_tokens.h). Returns the row if it is to be kept on disk, else zero.
   RowId take(AttemptId attempt, std::string_view note);
   enum class End {

@@ -1,9 +1,11 @@
 #include "batch/http_row_client.h"
 
+#include <array>
 #include <utility>
 
 #include "batch/row_reply.h"
 #include "openai/headers.h"
+#include "openai/json/json_edit.h"
 
 namespace pdjob::batch {
 namespace {
@@ -32,6 +34,14 @@ void HttpRowClient::start(Attempt attempt, const Then& then) {
   if (attempt.tell_every > 0 && told_) {
     lines.append(openai::header::kProgress).append(": ");
     lines.append(std::to_string(attempt.tell_every)).append("\r\n");
+  }
+  if (!attempt.goes_on.tokens.empty()) {
+    const std::array edits = {openai::JsonEdit{"pdjob_resume", attempt.goes_on.tokens},
+                              openai::JsonEdit{"pdjob_resume_weights", attempt.goes_on.weights},
+                              openai::JsonEdit{"pdjob_resume_model", attempt.goes_on.model}};
+    if (auto edited = openai::edit_json_object(attempt.body, edits)) {
+      attempt.body = *std::move(edited);
+    }
   }
   const std::string target = joined_target(server_.url.path, attempt.target);
   net::HttpCall call;

@@ -25,7 +25,9 @@ std::vector<std::pair<std::string, std::string>> settings_of(const BatchOptions&
       {"job", sha256_of(options.job)},
       {"template",
        sha256_of(options.body_template + '\n' + options.endpoint + '\n' + options.id_column + '\n' +
-                 (options.format ? std::to_string(static_cast<int>(*options.format)) : ""))}};
+                 (options.format ? std::to_string(static_cast<int>(*options.format)) : ""))},
+      // Without stages, the fact is that of ledgers which know none.
+      {"stages", options.stages.empty() ? "" : sha256_of(identity_of(options.stages))}};
 }
 
 class Scan {
@@ -186,8 +188,9 @@ Status check_same(const BatchOptions& options, const BatchFolder& folder, Ledger
   for (const auto& [name, value] : settings_of(options)) {
     PDJOB_TRY(const std::string before, ledger.fact(name));
     if (before != value) {
-      return differs(folder, name == "job" ? "the job file or the server is another one"
-                                           : "the template or its options are others");
+      return differs(folder, name == "job"      ? "the job file or the server is another one"
+                             : name == "stages" ? "its stages are others"
+                                                : "the template or its options are others");
     }
   }
   PDJOB_TRY(const auto files, ledger.files());

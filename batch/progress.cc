@@ -74,6 +74,16 @@ std::string progress_text(const Progress& progress, ProgressForm form) {
   return text;
 }
 
+std::string stages_text(const std::vector<StageProgress>& stages) {
+  std::string text;
+  for (const StageProgress& stage : stages) {
+    text += "stage " + stage.name + ": " + std::to_string(stage.waiting) + " rows wait, " +
+            std::to_string(stage.under_way) + " under way; " + std::to_string(stage.restarts) +
+            " restarts\n";
+  }
+  return text;
+}
+
 std::string status_json(const Progress& progress, const std::string& state,
                         const std::string& reason, int64_t updated_at) {
   std::string text;
@@ -92,6 +102,7 @@ std::string status_json(const Progress& progress, const std::string& state,
   json.key("rows_per_second").number(progress.rows_per_second);
   json.key("tokens_per_second").number(progress.tokens_per_second);
   json.key("trouble").string(progress.trouble);
+  json.key("stages").string(stages_text(progress.stages));
   json.key("updated_at").integer(updated_at);
   json.end_object();
   return text + "\n";

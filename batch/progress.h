@@ -4,11 +4,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "batch/store/ledger_file.h"
 #include "common/time.h"
 
 namespace pdjob::batch {
+
+struct StageProgress {
+  std::string name;
+  size_t waiting = 0;     // Rows.
+  size_t under_way = 0;   // Rows that processes have.
+  uint64_t restarts = 0;  // Processes that died and were started again.
+};
 
 struct Progress {
   RowCounts rows;
@@ -19,6 +27,7 @@ struct Progress {
   double rows_per_second = 0;
   double tokens_per_second = 0;
   std::string trouble;  // Why the server answers nothing now; empty: it does.
+  std::vector<StageProgress> stages;
 };
 
 // Measures rates over the last seconds.
@@ -41,6 +50,9 @@ class Rates {
 // "812 of 1000 rows, 3 failed; 1540 tokens/s; 4 workers; ~12 s left". `bar`: with a bar in front.
 enum class ProgressForm { kLine, kBar };
 std::string progress_text(const Progress& progress, ProgressForm form);
+
+// A line for each stage; empty without stages.
+std::string stages_text(const std::vector<StageProgress>& stages);
 
 // `state`: "scanning", "starting", "running", "completed", "stopped" or "failed".
 std::string status_json(const Progress& progress, const std::string& state,

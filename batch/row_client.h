@@ -21,6 +21,7 @@ struct RowResult {
   Outcome outcome = Outcome::kBroken;
   int status = 0;  // 0: there was no reply.
   std::string body;
+  std::string stages;  // A JSON object: what stages said of the row; empty: nothing.
   std::string request_id;
   Duration retry_after{};
   std::string cause;     // Of a failure, one word: "timeout", "500".
@@ -45,6 +46,14 @@ struct RowServer {
   std::function<std::unique_ptr<RowClient>(const RowServer&)> make_client = {};
 };
 
+// What a row has so far, as values of the request's members pdjob_resume, pdjob_resume_weights and
+// pdjob_resume_model. Empty: nothing.
+struct GoesOn {
+  std::string tokens;
+  std::string weights;
+  std::string model;
+};
+
 class RowClient {
  public:
   using Then = std::function<void(AttemptId, RowResult)>;
@@ -54,7 +63,9 @@ class RowClient {
     std::string target;      // "/v1/completions".
     std::string request_id;  // Sent along.
     std::string body;
-    uint32_t tell_every = 0;  // The server may tell so many tokens at once; 0: none.
+    GoesOn goes_on = {};
+    uint32_t tell_every = 0;     // The server may tell so many tokens at once; 0: none.
+    std::string custom_id = {};  // Of the row, for stages.
   };
   using OnTold = std::function<void(AttemptId, std::string_view note)>;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "batch/config/batch_config.h"
+#include "batch/stages/stage_command.h"
 #include "common/exit_code.h"
 #include "engine/kv_size.h"
 #include "kvtransfer/nccl/nccl_device.h"
@@ -142,6 +143,11 @@ Result<LaunchPlan> plan_on(const JobConfig& config, const std::vector<Node>& nod
   if (plan.batch) {
     if (const auto files = batch::files_of(plan.batch->inputs); !files) {
       plan.warnings.push_back("the batch will not start: " + files.error().message);
+    }
+    const Status stages =
+        batch::check_stages(plan.batch->stages, batch::stages_folder(config.source));
+    if (!stages) {
+      plan.warnings.push_back("the batch will not start: " + stages.error().message);
     }
   }
   if (has_foreign_router(config)) {

@@ -63,6 +63,9 @@ void read(ConfigReader& in, BatchConfig& config) {
            {std::chrono::milliseconds(1), kLongest});
   in.path("key_file", config.key_file,
           {.doc = "Holds the API key that the server wants: of a tenant of the job."});
+  in.section("stages",
+             {.doc = "Programs that rows and answers go through (docs/how-to/stages.md)."},
+             [&](ConfigReader& section) { read(section, config.stages); });
 }
 
 void check_complete(ConfigReader& in, const BatchConfig& config) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "batch/config/stage_config.h"
 #include "batch/input/row_format.h"
 #include "batch/store/ledger_file.h"
 #include "common/config/config_reader.h"
@@ -30,6 +31,7 @@ struct BatchConfig {
   Duration row_timeout = std::chrono::minutes(10);
   Duration patience = std::chrono::minutes(10);
   std::string key_file;  // The API key that the server wants; empty: none.
+  StagesConfig stages;
 };
 
 // Declares the keys of `batch:`.

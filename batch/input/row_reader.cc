@@ -74,9 +74,20 @@ RowReader::Glance glance_at(std::string body, std::string_view endpoint) {
           .beginning = beginning_of(messages.empty() ? object->value("prompt") : messages)};
 }
 
-// Completes the request: checks its body, and asks for one whole reply.
-std::optional<RowRequest> checked(RowRequest request, RowError& error) {
+bool is_endpoint(std::string_view url) {
+  return std::ranges::find(kEndpoints, url) != std::end(kEndpoints);
+}
+
+constexpr const char* kWrongUrl =
+    "its url must be /v1/chat/completions, /v1/completions or /v1/embeddings";
+
+}  // namespace
+
+std::optional<RowRequest> checked_request(RowRequest request, RowError& error) {
   error.custom_id = request.custom_id;
+  if (!is_endpoint(request.target)) {
+    return wrong(error, "invalid_url", kWrongUrl);
+  }
   give_slack(request.body);
   const auto body = JsonObject::scan(request.body, kBodyNames);
   if (!body || !openai::is_valid_json(request.body)) {
@@ -88,8 +99,6 @@ std::optional<RowRequest> checked(RowRequest request, RowError& error) {
   }
   return request;
 }
-
-}  // namespace
 
 RowReader::Glance RowReader::glance(std::string& text, const Position& place) const {
   RowError ignored;
@@ -117,7 +126,7 @@ std::optional<RowRequest> RowReader::request(std::string& text, const Position& 
   }
   auto request = place.format == RowFormat::kOpenAi ? openai_request(text, error)
                                                     : filled_request(text, place, error);
-  return request ? checked(std::move(*request), error) : std::nullopt;
+  return request ? checked_request(std::move(*request), error) : std::nullopt;
 }
 
 std::optional<RowRequest> RowReader::openai_request(std::string& text, RowError& error) const {
@@ -138,9 +147,8 @@ std::optional<RowRequest> RowReader::openai_request(std::string& text, RowError&
     return wrong(error, "invalid_method", "its method must be POST");
   }
   auto url = openai::json_string(row->value("url"));
-  if (!url || std::ranges::find(kEndpoints, *url) == std::end(kEndpoints)) {
-    return wrong(error, "invalid_url",
-                 "its url must be /v1/chat/completions, /v1/completions or /v1/embeddings");
+  if (!url || !is_endpoint(*url)) {
+    return wrong(error, "invalid_url", kWrongUrl);
   }
   return RowRequest{.custom_id = std::move(*id),
                     .target = std::move(*url),

@@ -31,6 +31,10 @@ struct RowError {
   std::string custom_id;  // Empty: unknown.
 };
 
+// Checks a request: its target must be one that a batch may have, and its body a JSON object. The
+// result asks for one whole reply. Pure.
+std::optional<RowRequest> checked_request(RowRequest request, RowError& error);
+
 class RowReader {
  public:
   explicit RowReader(RowRules rules) : rules_(std::move(rules)) {}

@@ -36,7 +36,7 @@ double per_second(uint64_t count, int64_t seconds) {
 // The rows of the first table: name and value.
 std::vector<std::pair<std::string, std::string>> summary(const ReportFacts& facts) {
   const uint64_t ended = facts.answered + facts.failed;
-  return {
+  std::vector<std::pair<std::string, std::string>> rows = {
       {"rows", std::to_string(ended)},
       {"answered", std::to_string(facts.answered)},
       {"failed", std::to_string(facts.failed)},
@@ -50,6 +50,10 @@ std::vector<std::pair<std::string, std::string>> summary(const ReportFacts& fact
       {"time of an answer, median", milliseconds_text(facts.milliseconds.quantile(0.5))},
       {"time of an answer, 99 % are below", milliseconds_text(facts.milliseconds.quantile(0.99))},
       {"tokens of an answer, median", std::to_string(facts.lengths.quantile(0.5))}};
+  for (const auto& [stage, restarts] : facts.stage_restarts) {
+    rows.emplace_back("restarts of processes of stage " + stage, std::to_string(restarts));
+  }
+  return rows;
 }
 
 std::vector<Bar> bars_of(const SizeCounts& counts) {

@@ -41,12 +41,13 @@ struct ReportFacts {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
   uint64_t attempts = 0;
-  std::map<std::string, uint64_t> failures;  // By cause.
-  SizeCounts milliseconds;                   // Of answers.
-  SizeCounts lengths;                        // Their completion tokens.
-  int64_t began_at = 0;                      // The first end of a row; seconds since 1970.
-  int64_t seconds = 0;                       // From the first end to the last.
-  int64_t step = 1;                          // Seconds of each of these:
+  std::map<std::string, uint64_t> failures;        // By cause.
+  std::map<std::string, uint64_t> stage_restarts;  // Of processes, by stage. The caller sets them.
+  SizeCounts milliseconds;                         // Of answers.
+  SizeCounts lengths;                              // Their completion tokens.
+  int64_t began_at = 0;                            // The first end of a row; seconds since 1970.
+  int64_t seconds = 0;                             // From the first end to the last.
+  int64_t step = 1;                                // Seconds of each of these:
   struct Slice {
     uint64_t rows = 0;
     uint64_t tokens = 0;

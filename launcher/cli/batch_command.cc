@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "batch/batch_process.h"
+#include "batch/stages/stage_command.h"
 #include "common/config/config_file.h"
 #include "common/exit_code.h"
 #include "launcher/cli/job_pool.h"
@@ -114,6 +115,17 @@ size_t sequences_of(const JobConfig& config) {
   return sequences;
 }
 
+// Rows in stages leave the model room for as many others.
+size_t processes_of(const batch::StagesConfig& stages) {
+  size_t processes = 0;
+  for (const auto* list : {&stages.before, &stages.after}) {
+    for (const batch::StageConfig& stage : *list) {
+      processes += stage.workers;
+    }
+  }
+  return processes;
+}
+
 Result<int> run(const BatchFlags& flags, const Places& places) {
   batch::BatchConfig config;
   std::optional<JobConfig> job;
@@ -128,7 +140,9 @@ Result<int> run(const BatchFlags& flags, const Places& places) {
   PDJOB_TRY(const std::string key, key_of(config, places));
   if (job) {
     options.job = job->text_of_job;
-    options.first_window = sequences_of(*job);
+    options.first_window = sequences_of(*job) + processes_of(config.stages);
+    options.stages = config.stages;
+    options.stages_folder = batch::stages_folder(job->source);
     return batch::run_batch(options, [&](net::EventLoop& loop) {
       return std::make_unique<JobPool>(loop, flags.config, places.original, flags.settings, key,
                                        options.row_timeout);

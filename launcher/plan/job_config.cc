@@ -439,6 +439,11 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   for (std::string& input : batch.inputs) {
     input = expand_home(input, places);
   }
+  for (auto* stages : {&batch.stages.before, &batch.stages.after}) {
+    for (batch::StageConfig& stage : *stages) {
+      stage.python = expand_home(stage.python, places);
+    }
+  }
   return config;
 }
 

@@ -26,7 +26,7 @@ TOGETHER = [
     "docs/how-to/change-a-running-job.md",  # Last: a worker gets another name.
 ]
 # Each with what it starts by itself.
-ALONE = ["docs/how-to/run-a-batch.md", "docs/how-to/tenants.md", "docs/how-to/workers-by-hand.md"]
+ALONE = ["docs/how-to/run-a-batch.md", "docs/how-to/stages.md", "docs/how-to/tenants.md", "docs/how-to/workers-by-hand.md"]
 LONG = [
     "docs/how-to/responses.md",
     "docs/how-to/asynchronous-requests.md",

@@ -306,14 +306,11 @@ class BatchWorld {
 
   // What an attempt goes on with is the beginning of what some attempt of its row had.
   void go_on(const StartAttempt& effect) {
-    const std::string body = process_.half_done.begin(effect.row, effect.attempt, "{}").body;
+    const std::string resume = process_.half_done.begin(effect.row, effect.attempt).goes_on.tokens;
     std::vector<Token>& tokens = process_.generated[effect.attempt];
-    constexpr std::string_view kResume = "\"pdjob_resume\":[[";
-    if (const size_t at = body.find(kResume); at != std::string::npos) {
-      std::istringstream list(body.substr(at + kResume.size()));
-      for (Token token = 0; list >> token; list.get()) {
-        tokens.push_back(token);
-      }
+    std::istringstream list(resume.substr(std::min<size_t>(resume.size(), 2)));  // "[[1,2]]"
+    for (Token token = 0; list >> token; list.get()) {
+      tokens.push_back(token);
     }
     const auto& known = generations_[effect.row];
     const bool begins_one = std::ranges::any_of(known, [&](const std::vector<Token>& generation) {

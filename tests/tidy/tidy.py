@@ -93,8 +93,9 @@ ROOMS = {
     "batch/store": "core",
     "batch/config": "input store",
     "batch/report": "store",
+    "batch/stages": "config",
     "batch/catalog": "store",
-    "batch": "core input store config report",
+    "batch": "core input store config report stages",
     "batch/api": "input store config catalog .",
     "launcher/view": "",
     "launcher/placement": "",
@@ -157,7 +158,7 @@ BANNED = {
 }
 
 # Pure state machines: time and randomness come in as arguments, effects go out as values.
-CORES = "launcher/job/job launcher/job/groups launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/scaling/job_change launcher/scaling/stragglers launcher/rollout/rollout launcher/placement/placement launcher/placement/node_trust launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster launcher/pool/keeper router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker store/block_store kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/api/batch_lifecycle"
+CORES = "launcher/job/job launcher/job/groups launcher/job/supervision launcher/job/membership_log launcher/job/probing launcher/scaling/autoscaler launcher/scaling/group_sizes launcher/scaling/job_change launcher/scaling/stragglers launcher/rollout/rollout launcher/placement/placement launcher/placement/node_trust launcher/placement/gang launcher/ray/ray_session launcher/agents/agent_session launcher/agents/agent_roster launcher/pool/keeper router/external/external_router worker/foreign/engine_supervisor router/core/router router/members/static_members prefill/prefill_worker decode/decode_worker store/block_store kvtransfer/session/transfer_session kvtransfer/nccl/nccl_link batch/core/ledger batch/stages/stage_pool batch/api/batch_lifecycle"
 NOT_IN_CORES = r'#include "(common/(log|os/\w+)\.h|net/loop/(event_)?loop\.h)"'
 
 # Its step has a Turn, no members that hold only during one; its time comes by next_wakeup().

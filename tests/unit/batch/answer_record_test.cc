@@ -31,6 +31,15 @@ TEST(AnswerRecord, AnErrorOfTheServerHasItsReply) {
             R"("message":"in.jsonl:7: the server answered with status 400"}})");
 }
 
+TEST(AnswerRecord, NotesOfStagesStandBesideTheResponse) {
+  EXPECT_EQ(answer_line(kRow, {.status = 200, .body = "{}", .stages = R"({"judge":{"score":1}})"}),
+            R"({"id":"batch_req_1","custom_id":"a\"b","response":{"status_code":200,)"
+            R"("request_id":"","body":{}},"error":null,"stages":{"judge":{"score":1}}})");
+  EXPECT_EQ(error_line(kRow, {.stages = "{}", .cause = "dropped_by_judge", .message = "no"}),
+            R"({"id":"batch_req_1","custom_id":"a\"b","response":null,"error":)"
+            R"({"code":"dropped_by_judge","message":"in.jsonl:7: no"},"stages":{}})");
+}
+
 TEST(AnswerRecord, ReadsHowManyTokensAReplyHas) {
   RowStats stats;
   read_usage(R"({"usage":{"prompt_tokens":3,"completion_tokens":40,"total_tokens":43}})", stats);

@@ -163,9 +163,9 @@ TEST_F(BatchRunTest, ARowGoesOnAtItsTokenAfterALossAndInTheNextProcess) {
   client_.answer = FakeClient(loop_).answer;
   EXPECT_TRUE(run(options(row("a"))).complete);
   ASSERT_EQ(client_.started_.size(), 3U);
-  EXPECT_EQ(client_.started_[0].body.find("pdjob_resume"), std::string::npos);
-  EXPECT_NE(client_.started_[1].body.find(R"("pdjob_resume":[[5,6,7]])"), std::string::npos);
-  EXPECT_NE(client_.started_[2].body.find(R"("pdjob_resume":[[5,6,7,8]])"), std::string::npos);
+  EXPECT_EQ(client_.started_[0].goes_on.tokens, "");
+  EXPECT_EQ(client_.started_[1].goes_on.tokens, "[[5,6,7]]");
+  EXPECT_EQ(client_.started_[2].goes_on.tokens, "[[5,6,7,8]]");
   EXPECT_EQ(progress_.went_on, 1U);
 }
 
@@ -183,8 +183,8 @@ TEST_F(BatchRunTest, ARowWhoseTokensTheServerRefusesIsAskedFromItsFirst) {
   };
   EXPECT_TRUE(run(options(row("a"))).complete);
   ASSERT_EQ(client_.started_.size(), 3U);
-  EXPECT_NE(client_.started_[1].body.find("pdjob_resume"), std::string::npos);
-  EXPECT_EQ(client_.started_[2].body.find("pdjob_resume"), std::string::npos);
+  EXPECT_NE(client_.started_[1].goes_on.tokens, "");
+  EXPECT_EQ(client_.started_[2].goes_on.tokens, "");
   EXPECT_EQ(progress_.rows.answered, 1U);
 }
 
@@ -199,6 +199,9 @@ TEST_F(BatchRunTest, OtherInputIsRefused) {
   BatchOptions other_job = options(row("a"));
   other_job.job = "another";
   EXPECT_NE(check(other_job).error().message.find("the job file"), std::string::npos);
+  BatchOptions other_stages = options(row("a"));
+  other_stages.stages.before.push_back({.name = "clean", .command = {"cat"}});
+  EXPECT_NE(check(other_stages).error().message.find("its stages are others"), std::string::npos);
   EXPECT_TRUE(check(options(row("b"), Again::kRestart)));
   EXPECT_EQ(ledger->counts().value().answered, 0U);
 }

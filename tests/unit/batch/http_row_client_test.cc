@@ -100,16 +100,22 @@ TEST_F(HttpRowClientTest, HearsWhatTheServerTellsBeforeItReplies) {
     told += std::to_string(attempt.value) + ":" + std::string(note);
   });
   RowResult result;
-  client.start(
-      {.id = {7}, .target = "/v1/completions", .request_id = "r", .body = "{}", .tell_every = 16},
-      [&](AttemptId, RowResult ended) {
-        result = std::move(ended);
-        loop_.stop();
-      });
+  client.start({.id = {7},
+                .target = "/v1/completions",
+                .request_id = "r",
+                .body = "{}",
+                .goes_on = {.tokens = "[[1]]", .model = R"("ab")"},
+                .tell_every = 16},
+               [&](AttemptId, RowResult ended) {
+                 result = std::move(ended);
+                 loop_.stop();
+               });
   loop_.run();
   EXPECT_EQ(server_.progress, "16");
   EXPECT_EQ(told, "7:0@0.5.6");
   EXPECT_EQ(result.body, R"({"x":1})");
+  EXPECT_TRUE(server_.asked.ends_with(R"({"pdjob_resume":[[1]],"pdjob_resume_model":"ab"})"))
+      << server_.asked;
   ask();
   EXPECT_EQ(server_.progress, "") << "nobody listens";
 }

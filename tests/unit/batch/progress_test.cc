@@ -31,6 +31,14 @@ TEST(Progress, AnEmptyBatchHasABarToo) {
             "[                    ] 0 of 0 rows, 0 failed; 0 rows/s, 0 tokens/s");
 }
 
+TEST(Progress, EachStageIsALine) {
+  EXPECT_EQ(stages_text({}), "");
+  EXPECT_EQ(stages_text({{.name = "clean", .waiting = 3, .under_way = 8},
+                         {.name = "judge", .restarts = 2}}),
+            "stage clean: 3 rows wait, 8 under way; 0 restarts\n"
+            "stage judge: 0 rows wait, 0 under way; 2 restarts\n");
+}
+
 TEST(Rates, AreThoseOfTheLastSeconds) {
   Rates rates;
   Progress progress;

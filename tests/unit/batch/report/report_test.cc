@@ -61,6 +61,12 @@ TEST(Report, CountsWhatTheLedgerHas) {
   EXPECT_NE(report_markdown(facts).find("| <timeout> | 1 |"), std::string::npos);
 }
 
+TEST(Report, CountsRestartsOfStages) {
+  EXPECT_NE(report_markdown({.stage_restarts = {{"judge", 3}}})
+                .find("| restarts of processes of stage judge | 3 |"),
+            std::string::npos);
+}
+
 TEST(Report, AnEmptyBatchHasAReport) {
   const auto database = database_with("");
   EXPECT_NE(report_html(read_facts(*database).value()).find("</html>"), std::string::npos);
