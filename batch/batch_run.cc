@@ -83,8 +83,8 @@ Progress BatchRun::progress() const {
 void BatchRun::end(const End& how) {
   if (ended_) {
     told_due_ = !told_.empty();
-    if ((!blames_.empty() || told_due_) && !flushing_) {
-      flush();
+    if (!blames_.empty() || told_due_) {
+      flush();  // After the one that may be under way.
     }
     loop_.post([ended = std::exchange(ended_, nullptr), how] { ended(how); });
   }
