@@ -31,7 +31,8 @@ void HttpRowClient::start(Attempt attempt, const Then& then) {
   if (!server_.key.empty()) {
     lines.append("Authorization: Bearer ").append(server_.key).append("\r\n");
   }
-  if (attempt.tell_every > 0 && told_) {
+  const bool asks = attempt.tell_every > 0 && told_ && may_ask_;
+  if (asks) {
     lines.append(openai::header::kProgress).append(": ");
     lines.append(std::to_string(attempt.tell_every)).append("\r\n");
   }
@@ -54,6 +55,7 @@ void HttpRowClient::start(Attempt attempt, const Then& then) {
   Call& made = calls_[id];
   made.attempt = attempt.id;
   made.then = then;
+  made.asks = asks;
   made.result.request_id = std::move(attempt.request_id);
   call_of_.emplace(attempt.id, id);
 }
@@ -124,7 +126,9 @@ void HttpRowClient::on_end(net::CallId id) {
 }
 
 void HttpRowClient::on_error(net::CallId id, const Error& error) {
-  RowResult result = std::move(calls_.at(id).result);
+  const Call& call = calls_.at(id);
+  may_ask_ = may_ask_ && !(call.asks && error.code == ErrorCode::kCorrupt);
+  RowResult result = call.result;
   const bool reached = client_->reached();
   const bool late = error.code == ErrorCode::kTimeout;
   set_no_reply(result,

@@ -27,7 +27,7 @@ constexpr std::array kOfClients = {
          "Anything: the request takes what others leave, as with `service_tier: flex`. The router "
          "tells the workers by the same header."},
     Fact{header::kProgress,
-         "A number: a whole reply is preceded by interim responses (102) with the tokens so far, "
+         "A number: a whole reply is preceded by interim responses (103) with the tokens so far, "
          "so many at a time. A request that has them as `pdjob_resume` goes on with them. Only "
          "workers of pdjob do so, and none for replies with logprobs."},
 };
@@ -134,7 +134,7 @@ std::string header_reference() {
   append_table(text, "Requests of a router to its workers", kOfRouters);
   append_table(text, "Between routers and the Batch API's process", kOfBatches);
   append_table(text, "Replies", kOfReplies);
-  append_table(text, "Interim responses (102)", kOfInterims);
+  append_table(text, "Interim responses (103)", kOfInterims);
   append_table(text, "Callbacks", kOfCallbacks);
   return text;
 }

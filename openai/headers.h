@@ -46,7 +46,7 @@ inline constexpr std::string_view kKvTransport = "x-pdjob-kv-transport";
 inline constexpr std::string_view kKvSuspect = "x-pdjob-kv-suspect";
 inline constexpr std::string_view kAborted = "x-pdjob-aborted";
 inline constexpr std::string_view kRateLimit = "x-ratelimit-";
-// In interim responses (102).
+// In interim responses (103).
 inline constexpr std::string_view kTokens = "x-pdjob-tokens";
 
 }  // namespace header

@@ -89,7 +89,7 @@ class HttpConnection final : public FdHandler {
   void end();
   void interim(std::string_view header_lines) {
     if (phase_ == Phase::kReply && form_ == ReplyForm::kNone && !head_.is_http_1_0) {
-      send({"HTTP/1.1 102 Processing\r\n", header_lines, "\r\n"});
+      send({"HTTP/1.1 103 Early Hints\r\n", header_lines, "\r\n"});
     }
   }
   void begin_raw(std::string_view head);

@@ -6,7 +6,7 @@
 // `@START` is how many tokens of the choice come before; without it, they follow those told so far.
 // `w` is the version of the weights that made them, in hexadecimal, where it is another one than
 // before. `m` is the model that they mean something to, in hexadecimal, too. Notes come in chunk
-// extensions of a stream, and in interim responses (102) before a whole reply. Value.
+// extensions of a stream, and in interim responses (103) before a whole reply. Value.
 #pragma once
 
 #include <cstddef>

@@ -40,10 +40,17 @@ class FakeServer final : net::HttpHandler {
   std::string asked;
   std::string tells;  // In an interim response.
   std::string progress;
+  bool is_confused = false;  // As nginx 1.28, if the program behind it tells tokens.
 
  private:
   void on_request(net::ExchangeId id, net::HttpRequest& request) override {
     progress = request.header("x-pdjob-progress");
+    if (is_confused && !progress.empty()) {
+      server_->begin_raw(id, "HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked\r\n\r\n");
+      server_->write_raw(id, "13\r\nHTTP/1.1 200 OK\r\n\r\n\r\n0\r\n\r\n");
+      server_->end_raw(id, false);
+      return;
+    }
     if (!tells.empty()) {
       server_->interim(id, tells);
     }
@@ -118,6 +125,25 @@ TEST_F(HttpRowClientTest, HearsWhatTheServerTellsBeforeItReplies) {
       << server_.asked;
   ask();
   EXPECT_EQ(server_.progress, "") << "nobody listens";
+}
+
+TEST_F(HttpRowClientTest, AProxyThatTakesAnInterimResponseForTheReplyIsNotAskedForTokensAgain) {
+  server_.is_confused = true;
+  HttpRowClient client(loop_, server_.address());
+  client.on_told([](AttemptId, std::string_view) {});
+  const auto ask = [&](uint64_t attempt) {
+    RowResult result;
+    client.start({.id = {attempt}, .target = "/v1/completions", .body = "{}", .tell_every = 16},
+                 [&](AttemptId, RowResult ended) {
+                   result = std::move(ended);
+                   loop_.stop();
+                 });
+    loop_.run();
+    return result.outcome;
+  };
+  EXPECT_EQ(ask(1), Outcome::kLost);
+  EXPECT_EQ(ask(2), Outcome::kAnswered);
+  EXPECT_EQ(server_.progress, "");
 }
 
 TEST_F(HttpRowClientTest, ABusyServerSaysWhenToComeAgain) {

@@ -1012,8 +1012,8 @@ TEST_F(ContinuedReplyTest, IsToldToAClientThatAsks) {
   ASSERT_TRUE(turn_until(loop, [&] { return raw.has(R"({"whole":true})"); })) << raw.received;
   EXPECT_EQ(progress[0], "2");
   EXPECT_TRUE(raw.received.starts_with(
-      "HTTP/1.1 102 Processing\r\nx-pdjob-tokens: 0@0.5.6;w=61;m=ab\r\n\r\n"
-      "HTTP/1.1 102 Processing\r\nx-pdjob-tokens: 0@0.5.6.7;w=61;m=ab\r\n\r\n"
+      "HTTP/1.1 103 Early Hints\r\nx-pdjob-tokens: 0@0.5.6;w=61;m=ab\r\n\r\n"
+      "HTTP/1.1 103 Early Hints\r\nx-pdjob-tokens: 0@0.5.6.7;w=61;m=ab\r\n\r\n"
       "HTTP/1.1 200 "))
       << raw.received;
 }

@@ -120,7 +120,7 @@ class OpenaiApiTest : public testing::Test {
   struct Call final : net::HttpCallHandler {
     explicit Call(net::EventLoop& to_stop) : loop(to_stop) {}
     void on_interim(net::CallId, const net::HttpReplyHead& head) override {
-      EXPECT_EQ(head.status, 102);
+      EXPECT_EQ(head.status, 103);
       reply.told.emplace_back(head.header("x-pdjob-tokens"));
     }
     void on_head(net::CallId, const net::HttpReplyHead& head) override {
