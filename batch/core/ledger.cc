@@ -15,8 +15,8 @@ constexpr int kStragglerFactor = 3;  // Times the 90th percentile.
 
 // Four classes for each doubling: rows that are about as long keep the order of their beginnings.
 uint64_t size_class(uint32_t weight) {
-  const int bits = std::bit_width(weight);
-  return bits <= 2 ? weight : static_cast<uint64_t>(bits) * 4 + ((weight >> (bits - 3)) & 3U);
+  const auto bits = static_cast<uint32_t>(std::bit_width(weight));
+  return bits <= 2 ? weight : uint64_t{bits} * 4 + ((weight >> (bits - 3)) & 3U);
 }
 
 }  // namespace

@@ -57,8 +57,10 @@ std::optional<std::string> audit_body(std::string_view path, const std::string& 
 std::string with_salt(const std::string& body, uint64_t salt) {
   const std::string value = "\"pdjob-audit-" + std::to_string(salt) + "\"";
   const openai::JsonEdit edits[] = {{"cache_salt", value}};
-  auto edited = openai::edit_json_object(body, edits);
-  return edited ? std::move(*edited) : body;
+  if (auto edited = openai::edit_json_object(body, edits)) {
+    return *std::move(edited);
+  }
+  return body;
 }
 
 Finding compare(const openai::ReplyText& first, const openai::ReplyText& second, double tie) {

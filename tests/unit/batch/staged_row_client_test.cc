@@ -22,6 +22,9 @@ class EchoClient final : public RowClient {
       : asked(asked_of_it), loop_(loop) {}
   void start(Attempt attempt, const Then& then) override {
     asked.push_back(attempt);
+    if (attempt.tell_every > 0) {
+      told_(attempt.id, "0@1.2");
+    }
     loop_.post([this, alive = std::weak_ptr(alive_), attempt, then] {
       if (!alive.expired() && !cancelled.contains(attempt.id)) {
         then(attempt.id,
@@ -30,6 +33,7 @@ class EchoClient final : public RowClient {
     });
   }
   void cancel(AttemptId attempt) override { cancelled.insert(attempt); }
+  void on_told(OnTold told) override { told_ = std::move(told); }
   void count_workers(std::function<void(size_t)> then) override { then(1); }
 
   std::vector<Attempt>& asked;
@@ -38,6 +42,7 @@ class EchoClient final : public RowClient {
 
  private:
   net::EventLoop& loop_;
+  OnTold told_;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
@@ -106,6 +111,29 @@ TEST_F(StagedRowClientTest, ARowGoesThroughAllStagesInOrder) {
   }
   EXPECT_EQ(asked_.at(0).body, R"({"prompt":"one"})") << "one whole reply is asked for";
   EXPECT_EQ(told_, "");
+}
+
+TEST_F(StagedRowClientTest, TheModelGoesOnWithARowsTokensAndTellsMore) {
+  StagedRowClient client(loop_, std::make_unique<EchoClient>(loop_, asked_),
+                         {.before = {says("clean", R"("body":{"prompt":"b"})")}},
+                         {.folder = scratch_.path(), .logs = scratch_.path()},
+                         [](const std::string&) {});
+  std::string told;
+  client.on_told([&](AttemptId, std::string_view note) { told = note; });
+  client.start({.id = {1},
+                .target = "/v1/completions",
+                .body = R"({"prompt":"a"})",
+                .goes_on = {.tokens = "[[1]]"},
+                .tell_every = 16,
+                .custom_id = "r1"},
+               [&](AttemptId, const RowResult&) {
+                 loop_.post([&] { client.finish([this] { loop_.stop(); }); });
+               });
+  loop_.run();
+  ASSERT_EQ(asked_.size(), 1U);
+  EXPECT_EQ(asked_[0].body, R"({"prompt":"b"})");
+  EXPECT_EQ(asked_[0].goes_on.tokens, "[[1]]");
+  EXPECT_EQ(told, "0@1.2");
 }
 
 TEST_F(StagedRowClientTest, ADroppedRowIsNotAsked) {
