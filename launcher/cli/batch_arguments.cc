@@ -34,8 +34,9 @@ void BatchArguments::add_batch(CLI::App& app) {
 void BatchArguments::add_flags(CLI::App* command) {
   auto* config = command
                      ->add_option("--config", flags_.config,
-                                  "The job file; the job is started for the batch, as NAME-batch. "
-                                  "The flags below win over its section `batch`")
+                                  "The job file; the job is started for the batch, as NAME-batch, "
+                                  "unless --job or --url says where rows go. The flags below win "
+                                  "over its section `batch`")
                      ->type_name("FILE");
   command
       ->add_option("--set", flags_.settings,
@@ -48,18 +49,15 @@ void BatchArguments::add_flags(CLI::App* command) {
           ->add_option("--job", flags_.job,
                        "A job that runs here, by its name or its file: rows take what its other "
                        "requests leave")
-          ->type_name("NAME|FILE")
-          ->excludes(config);
+          ->type_name("NAME|FILE");
   command->add_option("--url", flags_.url, "A running server, in place of a job of its own")
       ->type_name("URL")
-      ->excludes(config)
       ->excludes(job);
   command
       ->add_option("--ca-file", flags_.ca_file,
                    "Certificates of the authorities that are trusted, for an https URL; default: "
                    "the system's")
-      ->type_name("FILE")
-      ->excludes(config);
+      ->type_name("FILE");
   add_key(command, "--out", "out", "DIR", "The folder for results; the same one goes on");
   add_key(command, "--key-file", "key_file", "FILE",
           "Holds the API key that the server wants; default: that of the environment "

@@ -37,8 +37,7 @@ Status add_flags(const BatchFlags& flags, batch::BatchConfig& config) {
     config.inputs = flags.inputs;
   }
   if (config.inputs.empty() || config.out.empty() ||
-      (flags.config.empty() ? 0 : 1) + (flags.url.empty() ? 0 : 1) + (flags.job.empty() ? 0 : 1) !=
-          1) {
+      (flags.config.empty() && flags.url.empty() && flags.job.empty())) {
     return Error{ErrorCode::kInvalidArgument,
                  "name input files, --out, and one of --config, --job and --url"};
   }
@@ -93,15 +92,16 @@ Result<std::string> url_of_job(const std::string& job, const Places& places) {
   return std::move(page.url);
 }
 
-// Others may leave nothing for long. Flags say otherwise.
+// Others may leave nothing for long. Flags say otherwise; a file's keys are for its own job.
 void wait_as_a_guest(const BatchFlags& flags, batch::BatchOptions& options) {
   constexpr Duration kPatience = std::chrono::hours(1);
   const auto said = [&flags](std::string_view key) {
     return std::ranges::any_of(
         flags.keys, [key](const ConfigSetting& each) { return each.text.starts_with(key); });
   };
-  options.row_timeout = said("row_timeout=") ? options.row_timeout : kPatience;
-  options.patience = said("patience=") ? options.patience : kPatience;
+  options.row_timeout =
+      said("row_timeout=") ? options.row_timeout : std::max(options.row_timeout, kPatience);
+  options.patience = said("patience=") ? options.patience : std::max(options.patience, kPatience);
 }
 
 // Rows that are somebody else's guests take what the others leave.
@@ -139,10 +139,12 @@ Result<int> run(const BatchFlags& flags, const Places& places) {
   PDJOB_TRY(batch::BatchOptions options, options_of(config, flags));
   PDJOB_TRY(const std::string key, key_of(config, places));
   if (job) {
-    options.job = job->text_of_job;
-    options.first_window = sequences_of(*job) + processes_of(config.stages);
     options.stages = config.stages;
     options.stages_folder = batch::stages_folder(job->source);
+  }
+  if (job && flags.job.empty() && flags.url.empty()) {
+    options.job = job->text_of_job;
+    options.first_window = sequences_of(*job) + processes_of(config.stages);
     return batch::run_batch(options, [&](net::EventLoop& loop) {
       return std::make_unique<JobPool>(loop, flags.config, places.original, flags.settings, key,
                                        options.row_timeout);

@@ -10,7 +10,7 @@
 namespace pdjob::launcher {
 
 struct BatchFlags {
-  std::string config;   // A job file; or else:
+  std::string config;   // A job file. It is started, unless one of these says where rows go:
   std::string job;      // A job that runs here: its name, or its file.
   std::string url;      // A server that runs.
   std::string ca_file;  // Of an https server; empty: the system's authorities are trusted.

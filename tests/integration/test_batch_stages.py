@@ -10,7 +10,7 @@ import time
 
 import pytest
 from conftest import BIN
-from test_batch import comparable, descendants, ended_rows, is_alive, lines, run, start, wait_until
+from test_batch import comparable, descendants, ended_rows, is_alive, lines, run, server, start, wait_until  # noqa: F401
 
 ROWS = 300
 ENDS = {20: "drop", 77: "kill clean", 150: "raise", 222: "kill judge"}  # What happens to some of the rows.
@@ -218,3 +218,13 @@ def test_a_stage_that_cannot_work_ends_the_batch_and_can_be_repaired(tmp_path):
     run("--config", config)
     config.write_text(config.read_text().replace("[python3, odd.py]", "[python3, -u, odd.py]"))
     assert "its stages are others" in run("--config", config, code=2)
+
+
+def test_rows_in_stages_go_to_a_server_that_runs(server, tmp_path):  # noqa: F811
+    """The file says what is done with the rows, and no job is started."""
+    server = server(lambda body, times: (200, {"choices": [{"text": body["prompt"]}]}, {}))
+    config, rows, out = job(tmp_path), write_rows(tmp_path, 3, {2: "drop"}), tmp_path / "out"
+    run(rows, "--out", out, "--config", config, "--url", server.url, code=4)
+    assert {line["custom_id"]: line["stages"]["judge"]["saw"] for line in lines(out / "output.jsonl")} == {"r0": ["Row 0", 2], "r1": ["Row 1 and more", 4]}
+    assert lines(out / "errors.jsonl")[0]["error"]["code"] == "dropped_by_clean"
+    assert len(server.seen) == 2 and not (tmp_path / "state").exists()
