@@ -221,22 +221,30 @@ def test_orders_want_the_control_key(job):
     assert call(job, "GET", "/health", key="")[1] == {"status": "ok", "total_backends": 2, "control_fanout": True}
 
 
-def test_streams_go_on_over_an_update(job, weights):
+def test_streams_and_whole_replies_go_on_over_an_update(job, weights):
     streams = [[] for _ in range(4)]
 
     def run(said, number):
         said.append(complete(job.url, stream=True, tokens=400, prompt=f"Story number {number}: once upon a time"))
 
+    before = fleet(job)["weight_version"]
+    whole = []
     threads = [threading.Thread(target=run, args=(said, number)) for number, said in enumerate(streams)]
+    threads.append(threading.Thread(target=lambda: whole.append(generate(job.url, tokens=900))))
     for thread in threads:
         thread.start()
-    eventually(lambda: running(job) == 4, what="all streams run")
-    time.sleep(0.5)
+    eventually(lambda: running(job) == 5, what="all of them run")
+    with waiting_for_tokens(job, 700):
+        pass
     status, told = call(job, "POST", "/v1/rl/update", {"path": "b.gguf", "version": "step-3", "mode": "retract"})
     assert status == 200, told
     for thread in threads:
         thread.join(120)
     assert all(len(said) == 1 and said[0] for said in streams)
+    # A reply that is not streamed goes on with the tokens that its worker had told: 64 at a time.
+    (first, second) = whole[0]["weight_versions"]
+    assert (first["version"], first["start"], second["version"], second["end"]) == (before, 0, "step-3", 900), whole
+    assert first["end"] == second["start"] and first["end"] % 64 == 0 and first["end"] >= 64, whole
     assert set(versions(job).values()) == {"step-3"}
     eventually(lambda: assert_idle(job), what="an idle fleet")
 
