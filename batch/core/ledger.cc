@@ -74,9 +74,6 @@ void Ledger::take(const RowsRead& event, Turn& /*turn*/) {
                                                            .round = reads_,
                                                            .blame = read.blame});
     PDJOB_CHECK(fresh, read.id.value);
-    if (read.beginning != 0) {
-      groups_[read.beginning].rows += 1;
-    }
     wait(read.id, place->second);
   }
   if (event.last && !all_read_) {
@@ -103,34 +100,10 @@ void Ledger::wake_rows(Turn& turn) {
   }
 }
 
-std::set<Ledger::Order>::iterator Ledger::next_waiting() {
-  for (auto next = waiting_.begin(); next != waiting_.end();) {
-    const auto [rank, beginning, id] = *next;
-    const auto group = groups_.find(beginning);
-    if (group == groups_.end() || group->second.leader == AttemptId{}) {
-      return next;
-    }
-    next = waiting_.upper_bound({rank, beginning, RowId{std::numeric_limits<uint64_t>::max()}});
-  }
-  return waiting_.begin();
-}
-
-void Ledger::end_lead(const Row& row, AttemptId attempt, Outcome outcome) {
-  const auto group = groups_.find(row.beginning);
-  if (group == groups_.end()) {
-    return;
-  }
-  group->second.computed |= outcome == Outcome::kAnswered;
-  if (group->second.computed || group->second.leader == attempt) {
-    group->second.leader = {};
-  }
-}
-
 void Ledger::start_waiting(Turn& turn) {
   while (!waiting_.empty() && may_start(turn)) {
-    const auto next = next_waiting();
-    const RowId id = std::get<RowId>(*next);
-    waiting_.erase(next);
+    const RowId id = std::get<RowId>(*waiting_.begin());
+    waiting_.erase(waiting_.begin());
     start(id, rows_.at(id), turn);
     // After a pause, one attempt tries the pool first.
     if (closed_for_ > Duration::zero()) {
@@ -146,10 +119,6 @@ void Ledger::start(RowId id, Row& row, Turn& turn) {
   row.attempts += 1;
   const AttemptId attempt{++attempts_made_};
   attempts_.emplace(attempt, Attempt{id, turn.now});
-  if (const auto group = groups_.find(row.beginning);
-      group != groups_.end() && !group->second.computed && group->second.leader == AttemptId{}) {
-    group->second.leader = attempt;
-  }
   turn.effects.emplace_back(StartAttempt{attempt, id, row.attempts});
 }
 
@@ -208,7 +177,6 @@ void Ledger::take(const AttemptEnded& event, Turn& turn) {
   attempts_.erase(found);
   Row& row = rows_.at(attempt.row);
   row.running -= 1;
-  end_lead(row, event.attempt, event.outcome);
   const bool final = event.outcome == Outcome::kAnswered || event.outcome == Outcome::kRefused;
   if (final || event.outcome == Outcome::kBroken) {
     progress_at_ = turn.now;
@@ -299,7 +267,6 @@ void Ledger::cancel_others(RowId id, Turn& turn) {
     if (at->second.row == id) {
       turn.effects.emplace_back(CancelAttempt{at->first});
       row.running -= 1;
-      end_lead(row, at->first, Outcome::kLost);
       at = attempts_.erase(at);
     } else {
       ++at;
@@ -311,10 +278,6 @@ void Ledger::take(const RowsNoted& event, Turn& /*turn*/) {
   for (const RowId id : event.rows) {
     const auto found = rows_.find(id);
     PDJOB_CHECK(found != rows_.end() && found->second.state == State::kNoting, id.value);
-    if (const auto group = groups_.find(found->second.beginning);
-        group != groups_.end() && --group->second.rows == 0) {
-      groups_.erase(group);
-    }
     rows_.erase(found);
     --noting_;
   }

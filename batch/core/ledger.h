@@ -163,12 +163,6 @@ class Ledger {
     RowId row;
     Instant began{};
   };
-  // Rows in memory with one beginning. The first of them computes it for the others.
-  struct Group {
-    size_t rows = 0;
-    AttemptId leader;       // Under way, while none was answered; zero: none is.
-    bool computed = false;  // A row of it was answered.
-  };
   using Turn = pdjob::Turn<LedgerEffect>;
 
   void take(const RowsRead& event, Turn& turn);
@@ -198,20 +192,16 @@ class Ledger {
   void remember_duration(Duration duration);
   Duration straggles_after() const;
   bool may_start(Turn& turn) const;
-  // Rows that are read together go in order of their beginnings, so that workers still have them.
-  // At the end, the longest ones go first.
+  // Rows that are read together go in order of their beginnings, so that workers have computed them
+  // just before. At the end, the longest ones go first.
   using Order = std::tuple<uint64_t, uint64_t, RowId>;
   Order order_of(RowId id, const Row& row) const;
-  // The next one that need not wait for the leader of its group; if all must, the first one.
-  std::set<Order>::iterator next_waiting();
-  void end_lead(const Row& row, AttemptId attempt, Outcome outcome);
 
   const LedgerConfig config_;
   Random random_;
   Window window_;
   std::map<RowId, Row> rows_;
   std::map<AttemptId, Attempt> attempts_;
-  std::map<uint64_t, Group> groups_;  // By their beginning, which is not 0.
   std::set<Order> waiting_;
   std::set<std::pair<Instant, RowId>> backoff_;  // By due time.
   uint64_t reads_ = 0;

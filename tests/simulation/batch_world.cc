@@ -209,11 +209,8 @@ class BatchWorld {
   Status scan() {
     PDJOB_TRY_STATUS(process_.ledger->begin_scan());
     for (uint64_t id = 1; id <= rows_; ++id) {
-      PDJOB_TRY_STATUS(
-          process_.ledger->add_row({.id = RowId{id},
-                                    .line = id,
-                                    .weight = static_cast<uint32_t>(random_.below(100)),
-                                    .beginning = random_.below(6)}));
+      PDJOB_TRY_STATUS(process_.ledger->add_row(
+          {.id = RowId{id}, .line = id, .weight = static_cast<uint32_t>(random_.below(100))}));
     }
     return process_.ledger->end_scan();
   }

@@ -221,54 +221,6 @@ TEST(Ledger, RowsWhosePromptsBeginAlikeGoOneAfterAnother) {
       << "much longer rows still go first";
 }
 
-// Drives rows of three groups, two at a time.
-struct GroupsDriver : Driver {
-  GroupsDriver() : Driver(config()) {
-    submit(TimePassed{});
-    RowsRead read{.last = true};
-    for (const auto& [id, beginning] :
-         std::map<uint64_t, uint64_t>{{1, 7}, {2, 7}, {3, 8}, {4, 8}, {5, 9}, {6, 9}}) {
-      read.rows.push_back({.id = {id}, .weight = 1, .beginning = beginning});
-    }
-    keep(submit(read));
-  }
-  static LedgerConfig config() {
-    LedgerConfig config;
-    config.window = {.first = 2, .max = 2};
-    return config;
-  }
-  void keep(const std::vector<LedgerEffect>& effects) {
-    for (const auto& attempt : all<StartAttempt>(effects)) {
-      started.push_back(attempt.row.value);
-      attempt_of[attempt.row.value] = attempt;
-    }
-  }
-  void end_row(uint64_t row, Outcome outcome) { keep(end(attempt_of.at(row), outcome)); }
-  std::vector<uint64_t> started;
-  std::map<uint64_t, StartAttempt> attempt_of;
-};
-
-TEST(Ledger, TheFirstRowOfABeginningComputesItForTheOthers) {
-  GroupsDriver driver;
-  EXPECT_EQ(driver.started, (std::vector<uint64_t>{1, 3})) << "another beginning, not row 2";
-  driver.end_row(3, Outcome::kAnswered);
-  EXPECT_EQ(driver.started.back(), 4U) << "row 1 is still at its beginning";
-  driver.end_row(1, Outcome::kAnswered);
-  EXPECT_EQ(driver.started.back(), 2U);
-  driver.end_row(2, Outcome::kAnswered);
-  EXPECT_EQ(driver.started.back(), 5U);
-  driver.end_row(4, Outcome::kAnswered);
-  EXPECT_EQ(driver.started.back(), 6U) << "nothing else is left, so it does not wait";
-}
-
-TEST(Ledger, AnotherRowLeadsIfTheFirstOneOfItsBeginningFails) {
-  GroupsDriver driver;
-  driver.end_row(1, Outcome::kRefused);
-  EXPECT_EQ(driver.started.back(), 2U);
-  driver.end_row(3, Outcome::kLost);
-  EXPECT_EQ(driver.started.back(), 4U);
-}
-
 TEST(Ledger, RowsGoInOrderWhileMoreAreOnDisk) {
   LedgerConfig config;
   config.window = {.first = 1, .max = 1};
