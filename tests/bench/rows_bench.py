@@ -104,8 +104,8 @@ def main():
     options.add_argument("--rows", type=int, default=1000)
     options.add_argument("--kills", type=int, default=50)
     options.add_argument("--tokens", type=int, default=240, help="of each row that is killed")
-    options.add_argument("--documents", type=int, default=24)
-    options.add_argument("--questions", type=int, default=8)
+    options.add_argument("--documents", type=int, default=8)
+    options.add_argument("--questions", type=int, default=24)
     options.add_argument("--only", choices=["kills", "beginnings"])
     options = options.parse_args()
     for bench in (bench_kills, bench_beginnings):

@@ -209,8 +209,11 @@ class BatchWorld {
   Status scan() {
     PDJOB_TRY_STATUS(process_.ledger->begin_scan());
     for (uint64_t id = 1; id <= rows_; ++id) {
-      PDJOB_TRY_STATUS(process_.ledger->add_row(
-          {.id = RowId{id}, .line = id, .weight = static_cast<uint32_t>(random_.below(100))}));
+      PDJOB_TRY_STATUS(
+          process_.ledger->add_row({.id = RowId{id},
+                                    .line = id,
+                                    .weight = static_cast<uint32_t>(random_.below(100)),
+                                    .beginning = random_.below(6)}));
     }
     return process_.ledger->end_scan();
   }
