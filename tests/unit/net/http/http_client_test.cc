@@ -17,6 +17,7 @@ class Recorder final : public HttpCallHandler {
  public:
   int status = 0;
   BodyFraming framing = BodyFraming::kNone;
+  std::string interim;  // Their status and "Link".
   std::string head;
   std::string body;
   bool ended = false;
@@ -28,6 +29,9 @@ class Recorder final : public HttpCallHandler {
 
   bool over() const { return ended || error.has_value(); }
 
+  void on_interim(CallId /*id*/, const HttpReplyHead& reply) override {
+    interim += std::to_string(reply.status) + std::string(reply.header("link")) + " ";
+  }
   void on_head(CallId id, const HttpReplyHead& reply) override {
     EXPECT_FALSE(over());
     status = reply.status;
@@ -208,6 +212,7 @@ TEST_F(HttpClientTest, FollowsEachFramingThroughAnySplit) {
                                   << (recorder.error ? recorder.error->message : "");
       EXPECT_EQ(recorder.body, framing.body) << framing.name;
       EXPECT_EQ(recorder.framing, framing.framing) << framing.name;
+      EXPECT_EQ(recorder.interim, std::string(framing.name) == "interim" ? "100 103x " : "");
       ++peer;
     }
   }

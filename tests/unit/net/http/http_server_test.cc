@@ -261,6 +261,31 @@ TEST_P(HttpServerTest, PassesRawRepliesThrough) {
   EXPECT_EQ(client->received(), reply + reply);
 }
 
+TEST_P(HttpServerTest, SendsInterimResponsesBeforeTheReplyAndNotToOldClients) {
+  open();
+  handler.answer = [this](ExchangeId id, HttpRequest&) {
+    server->interim(id, "x-a: 1\r\n");
+    server->interim(id, "x-a: 2\r\n");
+    server->begin_raw(id, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n");
+    server->interim(id, "x-a: 3\r\n");
+    server->write_raw(id, "b");
+    server->end_raw(id, true);
+  };
+  const auto client = connect();
+  client->send(kGet);
+  const std::string final = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb";
+  const std::string reply =
+      "HTTP/1.1 103 Early Hints\r\nx-a: 1\r\n\r\n"
+      "HTTP/1.1 103 Early Hints\r\nx-a: 2\r\n\r\n" +
+      final;
+  ASSERT_TRUE(client->wait_for_bytes(reply.size()));
+  EXPECT_EQ(client->received(), reply);
+  const auto old = connect();
+  old->send("GET / HTTP/1.0\r\n\r\n");
+  ASSERT_TRUE(old->wait_for_end());
+  EXPECT_EQ(old->received(), final);
+}
+
 TEST_P(HttpServerTest, ClosesAfterARawReplyThatEndsByClosing) {
   open();
   handler.answer = [this](ExchangeId id, HttpRequest&) {
