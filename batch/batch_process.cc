@@ -241,11 +241,9 @@ Result<std::map<std::string, uint64_t>> add_stage_restarts(LedgerFile& ledger,
                                                            const BatchOptions& options,
                                                            const Progress& progress) {
   std::map<std::string, uint64_t> restarts;
-  for (const auto* stages : {&options.stages.before, &options.stages.after}) {
-    for (const StageConfig& stage : *stages) {
-      PDJOB_TRY(const std::string before, ledger.fact("restarts of " + stage.name));
-      restarts[stage.name] = parse_number<uint64_t>(before).value_or(0);
-    }
+  for (const StageConfig* stage : options.stages.all()) {
+    PDJOB_TRY(const std::string before, ledger.fact("restarts of " + stage->name));
+    restarts[stage->name] = parse_number<uint64_t>(before).value_or(0);
   }
   for (const StageProgress& stage : progress.stages) {
     uint64_t& count = restarts[stage.name];

@@ -17,7 +17,7 @@ namespace pdjob::batch {
 
 class HalfDoneRows {
  public:
-  // What processes before this one noted of a row, in order.
+  // The notes that earlier processes kept of a row, in order.
   void restore(RowId row, const std::vector<std::string>& notes);
 
   struct Beginning {
@@ -31,8 +31,8 @@ class HalfDoneRows {
     kOther,
     kRefused,  // The server does not take the request.
   };
-  // The attempt has ended, or is cancelled. Returns true if it was refused with tokens that were
-  // not the client's: the row is then to be asked again, without them.
+  // The attempt has ended, or is cancelled. Returns true if it went on with tokens and was refused.
+  // The tokens are forgotten then, and the row is to be asked again.
   bool ended(AttemptId attempt, End end);
   // The row has ended.
   void forget(RowId row);

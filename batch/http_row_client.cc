@@ -126,9 +126,9 @@ void HttpRowClient::on_end(net::CallId id) {
 }
 
 void HttpRowClient::on_error(net::CallId id, const Error& error) {
-  const Call& call = calls_.at(id);
+  Call& call = calls_.at(id);
   may_ask_ = may_ask_ && !(call.asks && error.code == ErrorCode::kCorrupt);
-  RowResult result = call.result;
+  RowResult result = std::move(call.result);
   const bool reached = client_->reached();
   const bool late = error.code == ErrorCode::kTimeout;
   set_no_reply(result,

@@ -43,8 +43,8 @@ class HttpRowClient final : public RowClient, net::HttpCallHandler {
   const RowServer server_;
   const std::unique_ptr<net::HttpClient> client_;
   OnTold told_;
-  // Some proxies take an interim response for the reply (nginx before 1.29 does). Then tokens are
-  // not asked for any more.
+  // Some proxies take an interim response for the reply (older versions of nginx do). Then tokens
+  // are not asked for any more.
   bool may_ask_ = true;
   std::map<net::CallId, Call> calls_;
   std::map<AttemptId, net::CallId> call_of_;

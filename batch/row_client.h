@@ -46,8 +46,8 @@ struct RowServer {
   std::function<std::unique_ptr<RowClient>(const RowServer&)> make_client = {};
 };
 
-// What a row has so far, as values of the request's members pdjob_resume, pdjob_resume_weights and
-// pdjob_resume_model. Empty: nothing.
+// The tokens of a row so far, as values of the request's members pdjob_resume, pdjob_resume_weights
+// and pdjob_resume_model. Empty: it has none.
 struct GoesOn {
   std::string tokens;
   std::string weights;

@@ -34,9 +34,9 @@ class StagedRowClient final : public RowClient {
   void on_told(OnTold told) override { model_->on_told(std::move(told)); }
   void count_workers(std::function<void(size_t)> then) override;
 
-  // Cancels all attempts, and lets the processes end. Calls `then` once, in a later turn. Nothing
-  // is called for attempts and count_workers() any more. Requires: it is not
-  // called from inside such a call, and nothing is asked afterwards.
+  // Cancels all attempts, and lets the processes end. Calls `then` once, in a later turn. Attempts
+  // and count_workers() call back no more. Requires: no such call is under way, and nothing is
+  // asked afterwards.
   void finish(std::function<void()> then);
   std::vector<StageProgress> progress() const;
 

@@ -155,7 +155,7 @@ struct ApiRequest {
   // The weights that made them: spans over each choice's tokens. Empty: the router does not know.
   // pdjob_resume_weights has versions in hexadecimal.
   std::vector<std::vector<WeightSpan>> resumed_weights;
-  // The model that they mean something to (ToldTokens::model()); empty: this one.
+  // The model that they mean something to (ToldTokens::model_json()); empty: this one.
   std::string resumed_model;
 };
 

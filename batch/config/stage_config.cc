@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "common/config/named_items.h"
-#include "common/json/json_writer.h"
 
 namespace pdjob::batch {
 namespace {
@@ -61,7 +61,7 @@ void check_stage(const StageConfig& stage, ConfigReader& in) {
   }
 }
 
-// What is not written keeps its value: flags are laid over a file.
+// Without the key, the stages stay as they were: flags are laid over a file.
 void read_list(ConfigReader& in, const char* key, FieldText text,
                std::vector<StageConfig>& stages) {
   const std::vector<StageConfig> before = stages;
@@ -89,7 +89,29 @@ void append_identity(JsonWriter& json, const char* key, const std::vector<StageC
   json.end_array();
 }
 
+void append_plan(JsonWriter& json, const char* key, const std::vector<StageConfig>& stages) {
+  json.key(key).begin_array();
+  for (const StageConfig& stage : stages) {
+    json.begin_object();
+    json.key("name").string(stage.name);
+    json.key("workers").integer(stage.workers);
+    json.key("command").string(command_text(stage));
+    json.end_object();
+  }
+  json.end_array();
+}
+
 }  // namespace
+
+std::vector<const StageConfig*> StagesConfig::all() const {
+  std::vector<const StageConfig*> stages;
+  for (const auto* list : {&before, &after}) {
+    for (const StageConfig& stage : *list) {
+      stages.push_back(&stage);
+    }
+  }
+  return stages;
+}
 
 void read(ConfigReader& in, StagesConfig& config) {
   read_list(in, "before",
@@ -98,11 +120,9 @@ void read(ConfigReader& in, StagesConfig& config) {
   read_list(in, "after", {.doc = "By name, in order: each answer goes through them."},
             config.after);
   std::set<std::string> names;
-  for (const auto* stages : {&config.before, &config.after}) {
-    for (const StageConfig& stage : *stages) {
-      if (!names.insert(stage.name).second) {
-        in.fail("after", "two stages are called " + stage.name);
-      }
+  for (const StageConfig* stage : config.all()) {
+    if (!names.insert(stage->name).second) {
+      in.fail("after", "two stages are called " + stage->name);
     }
   }
 }
@@ -126,6 +146,27 @@ std::string command_text(const StageConfig& stage) {
     text += (text.empty() ? "" : " ") + word;
   }
   return text;
+}
+
+std::string plan_text(const StagesConfig& config) {
+  std::string text;
+  for (const auto& [when, stages] :
+       {std::pair(" before", &config.before), std::pair(" after", &config.after)}) {
+    for (const StageConfig& stage : *stages) {
+      text += "stage " + stage.name + "," + when + " the model: " + std::to_string(stage.workers) +
+              (stage.workers == 1 ? " process of " : " processes of ") + command_text(stage) + "\n";
+    }
+  }
+  return text;
+}
+
+void append_plan(JsonWriter& json, const StagesConfig& config) {
+  if (!config.empty()) {
+    json.key("stages").begin_object();
+    append_plan(json, "before", config.before);
+    append_plan(json, "after", config.after);
+    json.end_object();
+  }
 }
 
 }  // namespace pdjob::batch

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/config/config_reader.h"
+#include "common/json/json_writer.h"
 #include "common/time.h"
 
 namespace pdjob::batch {
@@ -26,14 +27,19 @@ struct StagesConfig {
   std::vector<StageConfig> after;   // In order.
 
   bool empty() const { return before.empty() && after.empty(); }
+  // First those before the model.
+  std::vector<const StageConfig*> all() const;
 };
 
 // Declares the keys of `stages`.
 void read(ConfigReader& in, StagesConfig& config);
-// What the results depend on: names, order and commands. Numbers of processes and timeouts are not
+// Names, order and commands: the results depend on them. Numbers of processes and timeouts are not
 // in it. Empty: no stages.
 std::string identity_of(const StagesConfig& config);
 // The command as a person writes it: "python3 clean.py", "judge.py:judge".
 std::string command_text(const StageConfig& stage);
+// For `pdjob plan`: a line for each stage, or the member `stages`. Nothing if there are none.
+std::string plan_text(const StagesConfig& config);
+void append_plan(JsonWriter& json, const StagesConfig& config);
 
 }  // namespace pdjob::batch

@@ -30,7 +30,7 @@ def answer(function, line):
 
 
 def main():
-    # What the function reads or prints must not get between the lines.
+    # The function may read and print: that must not get between the lines.
     lines, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -58,10 +58,8 @@ std::string stages_folder(const std::string& job_file) {
 }
 
 Status check_stages(const StagesConfig& stages, const std::string& folder) {
-  for (const auto* list : {&stages.before, &stages.after}) {
-    for (const StageConfig& stage : *list) {
-      PDJOB_TRY_STATUS(stage_command(stage, folder));
-    }
+  for (const StageConfig* stage : stages.all()) {
+    PDJOB_TRY_STATUS(stage_command(*stage, folder));
   }
   return ok();
 }

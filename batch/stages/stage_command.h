@@ -9,9 +9,9 @@
 
 namespace pdjob::batch {
 
-// Of `python` stages: the runner (python_stage.py), whose text is part of this binary. `folder`:
-// that of the job file. kInvalidArgument: there is no such program or file; the message
-// names the stage. Accesses the file system.
+// A `python` stage is run by python_stage.py, whose text is part of this binary. `folder`: that of
+// the job file. kInvalidArgument: there is no such program or file; the message names the stage.
+// Accesses the file system.
 Result<std::vector<std::string>> stage_command(const StageConfig& stage, const std::string& folder);
 
 // The folder of the job file, as an absolute path.

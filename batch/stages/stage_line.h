@@ -19,7 +19,7 @@ namespace pdjob::batch {
 
 enum class StageSide { kBefore, kAfter };
 
-// What stages said of a row: the stage's name, and a JSON object.
+// The notes of stages on a row: the stage's name, and a JSON object.
 using StageNotes = std::vector<std::pair<std::string, std::string>>;
 
 struct StageInput {
@@ -44,8 +44,7 @@ struct StageReply {
   std::string notes;     // A JSON object; empty: none.
 };
 
-// kCorrupt: the line makes no sense, so the process cannot be trusted: it is no JSON object, or it
-// has not this custom_id.
+// kCorrupt: the line is no JSON object, or has another custom_id. The process cannot be trusted.
 Result<StageReply> read_stage_line(StageSide side, std::string line, std::string_view custom_id);
 
 }  // namespace pdjob::batch

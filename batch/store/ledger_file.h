@@ -111,10 +111,10 @@ class LedgerFile {
   Result<std::vector<PartSize>> parts();
   // Requires: the records are on disk.
   Status note(const std::vector<EndedRow>& rows, const std::vector<PartSize>& parts);
-  // What servers told of these rows, in order; note() forgets it with the row.
+  // Keeps notes of servers on these rows, in order. note() forgets them with the row.
   using HalfDone = std::vector<std::pair<RowId, std::string>>;
   Status note_half_done(const HalfDone& notes);
-  // Of rows from `first` to `last`.
+  // The kept notes on the rows from `first` to `last`.
   Result<std::map<RowId, std::vector<std::string>>> half_done(RowId first, RowId last);
   // Replaces what the rows were blamed for.
   Status note_blames(const std::map<RowId, Blame>& blames);

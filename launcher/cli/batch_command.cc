@@ -118,10 +118,8 @@ size_t sequences_of(const JobConfig& config) {
 // Rows in stages leave the model room for as many others.
 size_t processes_of(const batch::StagesConfig& stages) {
   size_t processes = 0;
-  for (const auto* list : {&stages.before, &stages.after}) {
-    for (const batch::StageConfig& stage : *list) {
-      processes += stage.workers;
-    }
+  for (const batch::StageConfig* stage : stages.all()) {
+    processes += stage->workers;
   }
   return processes;
 }

@@ -402,37 +402,12 @@ std::vector<std::string> column_of(const std::string& title, const std::vector<P
   return column;
 }
 
-void append_stages(std::string& text, const char* when,
-                   const std::vector<batch::StageConfig>& stages) {
-  for (const batch::StageConfig& stage : stages) {
-    text += "stage " + stage.name + ", " + when + " the model: " + std::to_string(stage.workers) +
-            (stage.workers == 1 ? " process of " : " processes of ") + batch::command_text(stage) +
-            "\n";
-  }
-}
-
 std::string batch_text(const batch::BatchConfig& batch) {
   std::string text = "batch: the rows of";
   for (const std::string& input : batch.inputs) {
     text += " " + input;
   }
-  text += ", results in " + batch.out + "\n";
-  append_stages(text, "before", batch.stages.before);
-  append_stages(text, "after", batch.stages.after);
-  return text;
-}
-
-void append_stages(JsonWriter& json, const char* key,
-                   const std::vector<batch::StageConfig>& stages) {
-  json.key(key).begin_array();
-  for (const batch::StageConfig& stage : stages) {
-    json.begin_object();
-    json.key("name").string(stage.name);
-    json.key("workers").integer(stage.workers);
-    json.key("command").string(batch::command_text(stage));
-    json.end_object();
-  }
-  json.end_array();
+  return text + ", results in " + batch.out + "\n" + batch::plan_text(batch.stages);
 }
 
 void append_batch(JsonWriter& json, const batch::BatchConfig& batch) {
@@ -443,12 +418,7 @@ void append_batch(JsonWriter& json, const batch::BatchConfig& batch) {
   }
   json.end_array();
   json.key("out").string(batch.out);
-  if (!batch.stages.empty()) {
-    json.key("stages").begin_object();
-    append_stages(json, "before", batch.stages.before);
-    append_stages(json, "after", batch.stages.after);
-    json.end_object();
-  }
+  append_plan(json, batch.stages);
   json.end_object();
 }
 

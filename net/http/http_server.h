@@ -119,8 +119,8 @@ class HttpServer {
                      std::string_view body,
                      const std::vector<std::pair<std::string, std::string>>& headers = {}) = 0;
 
-  // An interim response, 103 with these header lines, each "Name: value\r\n": before the reply. Of
-  // the interim ones, most proxies know this one. A client of HTTP/1.0 gets none.
+  // An interim response, 103 with these header lines, each "Name: value\r\n": before the reply.
+  // Proxies know 103 better than 102. A client of HTTP/1.0 gets none.
   virtual void interim(ExchangeId id, std::string_view header_lines) = 0;
 
   // A streamed reply: begin, write..., end. Chunked in HTTP/1.1, until close in 1.0.

@@ -31,7 +31,7 @@ class ToldTokens {
   Taken take(std::string_view note);
 
   size_t count() const { return count_; }
-  // Of each choice so far, in the form of pdjob_resume: "[[1,2],[3]]".
+  // The tokens of each choice so far, in the form of pdjob_resume: "[[1,2],[3]]".
   std::string tokens_json() const;
   // The weights that made them, in the form of pdjob_resume_weights; empty: they are not known.
   std::string weights_json() const;

@@ -85,7 +85,7 @@ class RequestBody {
 
   // The prefill leg's body: one token, not streamed, with the KV members.
   std::string prefill_leg(const KvWords& kv) const;
-  // What a decode leg asks beyond the request: pdjob_resume, pdjob_resume_weights and
+  // A decode leg asks this beyond the request: pdjob_resume, pdjob_resume_weights and
   // pdjob_resume_model (of ToldTokens), and token ids with each event.
   struct More {
     std::string_view resume = {};

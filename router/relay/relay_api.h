@@ -118,7 +118,8 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
     std::unique_ptr<StreamRecord> record;  // If another worker could continue it.
     Obstacle obstacle = Obstacle::kOff;    // Without a record: why.
     net::CallId relayed;                   // The leg whose bytes the sink gets.
-    // Of a whole reply that another worker could go on with. One leg at a time tells them.
+    // The tokens so far, if another worker could go on with this whole reply. One leg at a time
+    // tells them.
     std::optional<openai::ToldTokens> told;
     net::CallId teller;
     bool passes_progress = false;  // The client wants to know them, too.

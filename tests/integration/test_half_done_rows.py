@@ -3,12 +3,12 @@
 import json
 import os
 import random
-import subprocess
 import threading
 
 import httpx
 import pytest
-from conftest import BIN, eventually, kill_and_await, metric, running_job
+from conftest import eventually, kill_and_await, metric, running_job
+from test_background import finish, start_batch
 
 ROWS = int(os.environ.get("PDJOB_TEST_ROWS", "16"))
 KILLS = int(os.environ.get("PDJOB_TEST_ROUNDS", "4"))
@@ -28,16 +28,6 @@ def write_rows(path):
             body = {"prompt": f"Row {number}: once upon a time", "max_tokens": TOKENS, "temperature": 0.8, "seed": number, "ignore_eos": True}
             file.write(json.dumps({"custom_id": f"r{number}", "method": "POST", "url": "/v1/completions", "body": body}) + "\n")
     return path
-
-
-def start(rows, out, url):
-    return subprocess.Popen([BIN, "batch", str(rows), "--out", str(out), "--url", url], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def finish(batch):
-    text, _ = batch.communicate(timeout=600)
-    assert batch.returncode == 0, text
-    return text
 
 
 def answers(out):
@@ -63,16 +53,16 @@ def decode_url(job):
 def test_a_killed_batch_goes_on_at_its_tokens(job, single, tmp_path):
     """Its rows are those of one process without a kill, and few tokens are generated twice."""
     rows = write_rows(tmp_path / "rows.jsonl")
-    finish(start(rows, tmp_path / "reference", single.url))
+    finish(start_batch(rows, tmp_path / "reference", "--url", single.url), seconds=600)
     url = decode_url(job)
     before = metric(url, GENERATED)
     step = ROWS * TOKENS / (KILLS + 1)
     for kill in range(KILLS):
-        batch = start(rows, tmp_path / "out", job.url)
+        batch = start_batch(rows, tmp_path / "out", "--url", job.url)
         eventually(lambda: metric(url, GENERATED) - before >= (kill + random.uniform(0.7, 1.0)) * step, seconds=300, what="tokens")
         batch.kill()
         batch.communicate()
-    text = finish(start(rows, tmp_path / "out", job.url))
+    text = finish(start_batch(rows, tmp_path / "out", "--url", job.url), seconds=600)
     assert answers(tmp_path / "out") == answers(tmp_path / "reference")
     went_on = json.loads((tmp_path / "out/status.json").read_text())["rows_went_on"]
     assert went_on > 0, text
@@ -95,5 +85,5 @@ def test_a_whole_reply_goes_on_when_its_decode_worker_is_killed(job, single):
     thread.join(120)
     assert [choice["text"] for choice in seen[0]["choices"]] == [choice["text"] for choice in whole["choices"]]
     assert seen[0]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
-    # Of 960 tokens, all but 64 of each choice were known at the kill.
+    # The router knew all but 64 tokens of each choice at the kill.
     assert metric(decode_url(job), GENERATED) <= 960 - 600 + 2 * 64

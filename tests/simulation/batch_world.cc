@@ -307,7 +307,7 @@ class BatchWorld {
     go_on(effect);
   }
 
-  // What an attempt goes on with is the beginning of what some attempt of its row had.
+  // An attempt goes on with the beginning of the tokens that some attempt of its row had.
   void go_on(const StartAttempt& effect) {
     const std::string resume = process_.half_done.begin(effect.row, effect.attempt).goes_on.tokens;
     std::vector<Token>& tokens = process_.generated[effect.attempt];

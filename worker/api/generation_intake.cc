@@ -121,7 +121,7 @@ void GenerationIntake::on_parsed(Asked asked, Result<openai::ApiRequest, openai:
                                               engine_.facts().name + "`",
                                           "model", "model_not_found", 404));
   }
-  // Of another model: its tokens mean nothing here.
+  // Tokens of another model mean nothing here.
   if (!parsed->resumed_model.empty() && parsed->resumed_model != meaning_) {
     parsed->resumed.clear();
     parsed->resumed_weights.clear();

@@ -40,7 +40,7 @@ class FakeServer final : net::HttpHandler {
   std::string asked;
   std::string tells;  // In an interim response.
   std::string progress;
-  bool is_confused = false;  // As nginx 1.28, if the program behind it tells tokens.
+  bool is_confused = false;  // As older versions of nginx, if the program behind it tells tokens.
 
  private:
   void on_request(net::ExchangeId id, net::HttpRequest& request) override {

@@ -676,7 +676,7 @@ struct ContinuedReply : OpenaiApiTest {
     return ask("POST", "/v1/completions",
                R"({"prompt":[1,2,3,4,5],"max_tokens":20,)" + fields + "}", header_lines);
   }
-  // What clients read.
+  // The part that clients read.
   static std::string choices_and_usage(const Reply& reply) {
     return reply.body.substr(std::min(reply.body.find("\"choices\""), reply.body.size()));
   }
