@@ -312,9 +312,7 @@ class NodeWait final : Cluster::Handler {
   }
 
   // `pdjob plan` starts no agent.
-  bool waits_for_local() const {
-    return waiting_.local_agent && config_.launcher.orphan_timeout > Duration::zero();
-  }
+  bool waits_for_local() const { return waiting_.local_agent && config_.launcher.lasts(); }
 
   net::EventLoop& loop_;
   Cluster& cluster_;
@@ -348,6 +346,13 @@ Result<Node> local_node(const JobConfig& config) {
     PDJOB_TRY(node.host, address_by_choice(local->host));
   }
   return node;
+}
+
+void JobClusters::leave_warm(Duration time) const {
+  cluster->keep_warm(time);
+  if (agent != nullptr) {
+    agent->leave();
+  }
 }
 
 Result<JobClusters> open_clusters(net::EventLoop& loop, const JobConfig& config, JobFolder& folder,

@@ -22,7 +22,10 @@ namespace pdjob::launcher {
 // All of the job's clusters as one. Without the section `clusters`: this machine.
 struct JobClusters {
   std::unique_ptr<LocalAgent> agent;  // If processes here may outlive the launcher.
-  std::unique_ptr<Cluster> cluster;   // Ends first: it says goodbye to the agent.
+  // The job has ended, and what runs stays for so long.
+  void leave_warm(Duration time) const;
+
+  std::unique_ptr<Cluster> cluster;  // Ends first: it says goodbye to the agent.
 };
 
 // Runs the loop while another job has the agents that this one wants; `progress` is told. All but

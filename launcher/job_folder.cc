@@ -340,9 +340,15 @@ Result<LauncherAddress> JobFolder::find(const std::string& state_dir, const std:
   }
   const std::string path = folder ? path_of(*folder) : "";
   if (!folder || !is_locked(path)) {
+    const auto left = ledger(state_dir, job);
     return Error{
         ErrorCode::kNotFound,
-        folder && has_agent(path)
+        folder && has_agent(path) && left && left->job.warm
+            ? "job " + job +
+                  " has ended, and its workers stay warm (launcher.keep). Start a job of the same "
+                  "file, and it goes on with them, or run `pdjob stop --job " +
+                  job + "`"
+        : folder && has_agent(path)
             ? "job " + job +
                   " has no launcher now: its processes go on until launcher.orphan_timeout "
                   "ends them. Start the job again, and it goes on with them, or run "

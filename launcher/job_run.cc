@@ -59,11 +59,20 @@ std::string JobRun::objection(const JobLedger& ledger, const JobConfig& config) 
 Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& folder,
                                               Terminal& terminal, const JobConfig& config,
                                               Stopped stopped) {
-  const bool lasts = config.launcher.orphan_timeout > Duration::zero();
+  const bool lasts = config.launcher.lasts();
   auto found = JobFolder::ledger(config.launcher.state_dir, config.name);
-  const bool ended = found ? found->stopping && stopped == Stopped::kIsOver
-                           : found.error().code == ErrorCode::kNotFound;
-  const std::string why = ended ? "" : found ? objection(*found, config) : found.error().message;
+  bool ended = found ? found->stopping && stopped == Stopped::kIsOver
+                     : found.error().code == ErrorCode::kNotFound;
+  std::string why = ended ? "" : found ? objection(*found, config) : found.error().message;
+  if (found && found->job.warm && stopped == Stopped::kIsOver) {
+    const bool runs = LocalAgent::runs(folder.path());
+    if (runs && !why.empty()) {
+      terminal.say("the warm workers of the last job end, because " + why + "\n");
+      LocalAgent::end(folder.path(), Duration{});
+    }
+    ended = ended || !runs || !why.empty();
+    why.clear();
+  }
   if (!why.empty() && LocalAgent::runs(folder.path())) {
     return Error{ErrorCode::kInvalidArgument,
                  "job " + config.name + " still runs without a launcher, and cannot be adopted: " +
@@ -92,7 +101,17 @@ Result<std::unique_ptr<JobRun>> JobRun::begin(net::EventLoop& loop, JobFolder& f
 JobRun::~JobRun() {
   loop_.cancel(folder_timer_);
   loop_.cancel(save_timer_);
-  folder_.forget_run(ledger_.launcher);
+  if (!left_) {
+    folder_.forget_run(ledger_.launcher);
+  }
+}
+
+void JobRun::leave_warm(const Job& job) {
+  take(ledger_, job);
+  ledger_.door_port = ledger_.batch_door_port = 0;
+  ledger_.scaling = {};
+  save();
+  left_ = true;
 }
 
 bool JobRun::succeeded(const std::string& what, const Status& written, bool& told) const {

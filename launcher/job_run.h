@@ -33,7 +33,7 @@ class JobRun {
                                                Stopped stopped);
   // Why this pdjob cannot go on with that run of the job; empty: it can.
   static std::string objection(const JobLedger& ledger, const JobConfig& config);
-  ~JobRun();  // The run has ended. Not called by leave_all().
+  ~JobRun();  // The run has ended, unless it was left. Not called by leave_all().
   JobRun(const JobRun&) = delete;
   JobRun& operator=(const JobRun&) = delete;
 
@@ -49,6 +49,9 @@ class JobRun {
   void save();
   // Takes a step of the job, before its effects are carried out.
   void note(const Job& job, const Event& event, const std::vector<Effect>& effects);
+  // The job has ended, and its workers stay. The next job of the same specs goes on with them: with
+  // doors and decisions of its own.
+  void leave_warm(const Job& job);
 
  private:
   JobRun(net::EventLoop& loop, JobFolder& folder, Terminal& terminal, JobLedger ledger, bool lasts)
@@ -77,6 +80,7 @@ class JobRun {
   net::TimerId folder_timer_;
   net::TimerId save_timer_;
   bool save_due_ = false;
+  bool left_ = false;
 };
 
 // Ends this process and nothing else: what it started lives on, for another launcher.

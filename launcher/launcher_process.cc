@@ -42,6 +42,7 @@
 #include "launcher/report/nodes.h"
 #include "launcher/report/status.h"
 #include "launcher/run/patiently.h"
+#include "launcher/view/table.h"
 #include "launcher/view/terminal.h"
 #include "net/control/control_channel.h"
 #include "net/loop/signals.h"
@@ -146,6 +147,9 @@ class LauncherProcess final : JobRunner::Observer {
         {.pid = getpid(), .admin = admin_->address(), .key = runner_.owner_key()});
   }
 
+  const Job& job() const { return runner_.job(); }
+  bool leaves_warm() const { return leaves_warm_; }
+
   int run(RunHow how) {
     begun_ = loop_.now();
     how_ = how;
@@ -248,7 +252,6 @@ class LauncherProcess final : JobRunner::Observer {
     return ok();
   }
 
-  const Job& job() const { return runner_.job(); }
   JobView view() const {
     return {.plan = plan_,
             .job = job(),
@@ -339,7 +342,8 @@ class LauncherProcess final : JobRunner::Observer {
     const bool again = job().state() == JobState::kDraining;
     terminal_.say(again ? "ending everything at once\n"
                         : "stopping: finishing what is under way; ask again to end at once\n");
-    runner_.submit(StopAsked{exit_code});
+    const bool keeps_warm = how_ == RunHow::kServe && config_.launcher.keep > Duration::zero();
+    runner_.submit(StopAsked{exit_code, keeps_warm});
   }
 
   void on_doors_open(uint16_t port, uint16_t batch_port) override {
@@ -404,6 +408,12 @@ class LauncherProcess final : JobRunner::Observer {
 
   void on_finish(const Finish& finish) override {
     exit_code_ = finish.exit_code;
+    leaves_warm_ = finish.keeps_warm;
+    if (leaves_warm_) {
+      terminal_.say("workers stay warm for " + duration_text(config_.launcher.keep) +
+                    ": the next job of this file has them at once, and `pdjob stop --job " +
+                    config_.name + "` ends them\n");
+    }
     if (!finish.reason.empty()) {
       terminal_.say("pdjob: the job failed: " + finish.reason + "\n");
     }
@@ -424,6 +434,7 @@ class LauncherProcess final : JobRunner::Observer {
   JobNews news_;
   std::string url_;
   int exit_code_ = kExitFailed;
+  bool leaves_warm_ = false;
   Instant begun_{};
   RunHow how_ = RunHow::kServe;
   std::map<std::string, std::string> keys_;  // As published, by worker.
@@ -530,7 +541,12 @@ int run_job(const JobConfig& config, const Places& places, RunHow how) {
   if (const Status opened = launcher.open(); !opened) {
     return fail(kExitNotPlaced, opened.error());
   }
-  return launcher.run(how);
+  const int exit_code = launcher.run(how);
+  if (launcher.leaves_warm()) {
+    (*run)->leave_warm(launcher.job());
+    placed->clusters.leave_warm(config.launcher.keep);
+  }
+  return exit_code;
 }
 
 }  // namespace pdjob::launcher

@@ -47,6 +47,7 @@ class AgentCluster final : public Cluster, public net::CurveServer::Handler {
   void signal(const std::string& node, Incarnation incarnation, Signal signal) override;
   void look_at(const std::string& node, Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
+  void keep_warm(Duration time) override { runner_.submit(RosterClosed{time}); }
 
   // "tcp://10.0.0.1:7700"
   const std::string& endpoint() const { return server_->endpoint(); }

@@ -65,8 +65,11 @@ struct Welcome {
 struct Refused {
   std::string reason;
 };
-// The session is over: end everything.
-struct Goodbye {};
+// The session is over: end everything. Or else keep the processes for so long, for the next
+// launcher of the same owner, unless another job wants the node.
+struct Goodbye {
+  uint64_t keep_ms = 0;
+};
 struct OpenDoor {
   std::string name;
   std::string host;

@@ -281,8 +281,8 @@ class AgentProcess final : net::CurveClient::Handler, Cluster::Handler, net::FdH
               " of the job is ignored: a later one has taken over");
   }
   void carry_out(const SayOrphaned& effect) {
-    log::warn("the launcher is lost (" + effect.why + "): everything ends in " +
-              std::to_string(effect.left / std::chrono::seconds(1)) + " s unless it comes back");
+    log::warn(effect.why + ": everything ends in " +
+              std::to_string(effect.left / std::chrono::seconds(1)) + " s unless a launcher comes");
   }
   void carry_out(const SayResumed& /*effect*/) { log::info("the launcher is back"); }
 

@@ -12,6 +12,10 @@ namespace pdjob::launcher {
 
 namespace {
 
+uint64_t milliseconds(Duration duration) {
+  return static_cast<uint64_t>(duration / std::chrono::milliseconds(1));
+}
+
 constexpr size_t kNameBytesMax = 63;
 // This late, the roster was stopped. ZeroMQ ends connections after 10 s without a sign.
 constexpr Duration kStoodStill = std::chrono::seconds(2);
@@ -97,6 +101,9 @@ void AgentRoster::wake_up(Instant now) {
 }
 
 void AgentRoster::on(const AgentSpoke& event, Turn& turn) {
+  if (closed_) {
+    return;  // It may look for the next launcher.
+  }
   if (const auto* hello = std::get_if<AgentHello>(&event.frame.message)) {
     greet(event.route, *hello, turn);
     return;
@@ -212,9 +219,6 @@ void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn&
 // The first message of a session. It may go out again until the agent is ready, because nothing
 // else goes there before.
 void AgentRoster::welcome(Agent& agent, Turn& turn) {
-  const auto milliseconds = [](Duration duration) {
-    return static_cast<uint64_t>(duration / std::chrono::milliseconds(1));
-  };
   agent.sent = 0;
   agent.reachable = true;
   agent.unsent.clear();
@@ -339,9 +343,11 @@ void AgentRoster::on(const AgentUnreachable& event, Turn& turn) {
   }
 }
 
-void AgentRoster::on(const RosterClosed& /*event*/, Turn& turn) {
+void AgentRoster::on(const RosterClosed& event, Turn& turn) {
+  closed_ = true;
   for (const auto& [name, agent] : agents_) {
-    turn.effects.push_back(SendToAgent{agent.route, {agent.session, 0, Goodbye{}}});
+    turn.effects.push_back(
+        SendToAgent{agent.route, {agent.session, 0, Goodbye{milliseconds(event.keep)}}});
   }
   agents_.clear();
   names_.clear();

@@ -52,7 +52,9 @@ struct SomeoneLeft {};
 struct AgentUnreachable {
   AgentFrame frame;
 };
-struct RosterClosed {};  // The job is over.
+struct RosterClosed {  // The job is over.
+  Duration keep{};     // What runs stays warm for so long; 0: it ends.
+};
 using RosterEvent =
     std::variant<AgentSpoke, AgentOrder, SomeoneLeft, AgentUnreachable, RosterClosed, TimePassed>;
 
@@ -142,6 +144,7 @@ class AgentRoster {
   std::map<uint64_t, std::string> names_;  // By session.
   std::optional<uint64_t> replaced_;       // The instance of an agent that is dead.
   Instant beat_due_ = kNever;
+  bool closed_ = false;
   Instant promised_ = kNever;
   Instant missed_ = kNever;  // The promise that the last sleep broke.
 };

@@ -63,8 +63,13 @@ void AgentSession::on(const FrameArrived& event, Turn& turn) {
   if (!holds_session() || frame.session != session_) {
     return;
   }
-  if (std::holds_alternative<Goodbye>(frame.message)) {
-    end("the launcher said goodbye", turn);
+  if (const auto* goodbye = std::get_if<Goodbye>(&frame.message)) {
+    warm_ = goodbye->keep_ms > 0 && ready_ && !owner_.empty();
+    if (warm_) {
+      orphan("the job has ended", duration_of(goodbye->keep_ms), turn);
+    } else {
+      end("the launcher said goodbye", turn);
+    }
     say_hello(turn);
     return;
   }
@@ -119,7 +124,8 @@ void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
     return;
   }
   const bool adopts_it = adopts(welcome);
-  const bool stranger = welcome.job != job_ || welcome.launcher == 0;
+  const bool looks = welcome.launcher == 0;
+  const bool stranger = looks || (welcome.job != job_ && !warm_);
   if (state_ == State::kOrphaned && ready_ && !adopts_it && stranger) {
     keep_for_owner(frame.session, turn);
     return;
@@ -132,6 +138,7 @@ void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
   owner_ = welcome.owner;
   job_ = welcome.job;
   launcher_ = welcome.launcher;
+  warm_ = false;
   sent_ = 0;
   received_ = 1;
   sign_ = 0;
@@ -153,7 +160,8 @@ void AgentSession::begin(const AgentFrame& frame, Turn& turn) {
 void AgentSession::keep_for_owner(uint64_t session, Turn& turn) {
   const auto left = (orphan_until_ - turn.now) / std::chrono::seconds(1);
   const std::string why = "it keeps the processes of job " + job_ +
-                          ", whose launcher is lost, for " + std::to_string(left) + " s more";
+                          (warm_ ? ", which has ended, warm" : ", whose launcher is lost,") +
+                          " for " + std::to_string(left) + " s more";
   turn.effects.push_back(SendFrame{{session, 1, NodeLeaving{why}}});
   hello_due_ = turn.now + kRefusedRetry;
 }
@@ -212,9 +220,13 @@ void AgentSession::lose(const std::string& why, Turn& turn) {
     end(why, turn);
     return;
   }
+  orphan(why, orphan_timeout_, turn);
+}
+
+void AgentSession::orphan(const std::string& why, Duration left, Turn& turn) {
   state_ = State::kOrphaned;
-  orphan_until_ = turn.now + orphan_timeout_;
-  turn.effects.push_back(SayOrphaned{why, orphan_timeout_});
+  orphan_until_ = turn.now + left;
+  turn.effects.push_back(SayOrphaned{why, left});
 }
 
 void AgentSession::end(const std::string& why, Turn& turn) {

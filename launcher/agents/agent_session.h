@@ -6,12 +6,14 @@
 //      |------(ended)--------|  |--(heard again)-| |
 //      |-----------------(orphan timeout)----------|
 //
-// Without an orphan timeout, a lost launcher ends everything at once. An orphaned agent keeps its
-// processes, says Hello to whoever listens, and goes on if the same launcher answers; then it tells
-// what happened meanwhile, and again what may have been lost with the connection. A later
-// launcher of the same run of the job adopts them: its number must be higher than any that the
-// agent has seen. An earlier one is ignored from then on. Another job, and a launcher that only
-// looks, are refused until the orphans have ended or were adopted.
+// Without an orphan timeout, a lost launcher ends everything at once. A launcher whose job has
+// ended may say that the processes stay warm: then they are orphans for the time that it says. An
+// orphaned agent keeps its processes, says Hello to whoever listens, and goes on if the same
+// launcher answers; then it tells what happened meanwhile, and again what may have been lost with
+// the connection. A later launcher of the same run of the job adopts them: its number must be
+// higher than any that the agent has seen. An earlier one is ignored from then on. Another job, and
+// a launcher that only looks, are refused until the orphans have ended or were adopted. Warm ones
+// yield to another job.
 //
 // What an order means is its shell's business. Pure.
 #pragma once
@@ -106,6 +108,7 @@ class AgentSession {
   bool adopts(const Welcome& welcome) const;
   void keep_for_owner(uint64_t session, Turn& turn);
   void lose(const std::string& why, Turn& turn);
+  void orphan(const std::string& why, Duration left, Turn& turn);
   void end(const std::string& why, Turn& turn);
   void send(AgentMessage message, Turn& turn);
   void say_hello(Turn& turn);
@@ -134,6 +137,7 @@ class AgentSession {
   Instant heard_{};
   Instant beat_due_{};
   Instant orphan_until_{};
+  bool warm_ = false;  // An orphan, because its job has ended.
 };
 
 inline constexpr Duration kAgentBeat = std::chrono::milliseconds(500);

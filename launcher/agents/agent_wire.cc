@@ -84,7 +84,9 @@ void fields(Codec& codec, Of<Refused, Codec> message) {
   text(codec, message.reason);
 }
 template <class Codec>
-void fields(Codec& /*codec*/, Of<Goodbye, Codec> /*message*/) {}
+void fields(Codec& codec, Of<Goodbye, Codec> message) {
+  codec.value(message.keep_ms);
+}
 template <class Codec>
 void fields(Codec& codec, Of<OpenDoor, Codec> message) {
   text(codec, message.name);

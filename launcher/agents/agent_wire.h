@@ -10,7 +10,7 @@
 
 namespace pdjob::launcher {
 
-inline constexpr uint16_t kAgentWireVersion = 6;
+inline constexpr uint16_t kAgentWireVersion = 7;
 
 std::string encode(const AgentFrame& frame);
 // kCorrupt: not a message. kUnsupported: another version.

@@ -94,13 +94,16 @@ Status stop_patiently(const std::string& state_dir, const std::string& job, Stop
   return stopped;
 }
 
-// The job as it was started. Its launcher is gone.
+// The job as it was started, maybe for a batch. Its launcher is gone.
 Result<JobConfig> config_of(const JobLedger& ledger, const std::string& state_dir,
-                            const Places& places) {
+                            const std::string& job, const Places& places) {
   Places without_files = places;  // Its processes run already.
   without_files.models_here = false;
   PDJOB_TRY(JobConfig config,
             parse_job_config(ledger.config_source, ledger.config_text, without_files));
+  if (config.name != job) {
+    config = batch_job(std::move(config));
+  }
   config.launcher.state_dir = state_dir;
   if (const std::string why = JobRun::objection(ledger, config); !why.empty()) {
     return Error{ErrorCode::kUnsupported, why};
@@ -135,7 +138,7 @@ int stop_left_behind(const std::string& state_dir, const std::string& job, StopH
                      const Places& places) {
   const std::string folder = state_dir + "/" + job;
   const auto ledger = JobFolder::ledger(state_dir, job);
-  const auto config = ledger ? config_of(*ledger, state_dir, places) : ledger.error();
+  const auto config = ledger ? config_of(*ledger, state_dir, job, places) : ledger.error();
   if (config) {
     const int code =
         run_apart(*config, places, how == StopHow::kNow ? RunHow::kStopNow : RunHow::kStop);

@@ -97,6 +97,9 @@ class Cluster {
   virtual void look_at(const std::string& node, Incarnation incarnation) = 0;
   // Answered by LogAnswered.
   virtual void read_log(const LogQuestion& question) = 0;
+  // The job has ended. What runs need not end with this cluster, but may stay for so long, for the
+  // run's next launcher. No order and no event follows.
+  virtual void keep_warm(Duration /*time*/) {}
 };
 
 }  // namespace pdjob::launcher

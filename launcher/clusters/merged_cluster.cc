@@ -103,6 +103,12 @@ void MergedCluster::read_log(const LogQuestion& question) {
   }
 }
 
+void MergedCluster::keep_warm(Duration time) {
+  for (const std::unique_ptr<Part>& part : parts_) {
+    part->cluster().keep_warm(time);
+  }
+}
+
 bool MergedCluster::may_tell(const Cluster& cluster, const ClusterEvent& event) const {
   const std::string* const node = std::visit(NodeOf(), event);
   const Cluster* const owner = node == nullptr ? nullptr : cluster_of(*node);

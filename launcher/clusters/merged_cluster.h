@@ -28,6 +28,7 @@ class MergedCluster final : public Cluster {
   void signal(const std::string& node, Incarnation incarnation, Signal signal) override;
   void look_at(const std::string& node, Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
+  void keep_warm(Duration time) override;
 
  private:
   class Part;  // One cluster, and the handler of its events.

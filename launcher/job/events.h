@@ -57,6 +57,9 @@ struct ProbeFailed {
 };
 struct StopAsked {
   int exit_code = 0;
+  // Workers and stores of a ready job stay as they are, for the next launcher of the run. A second
+  // StopAsked ends them, too.
+  bool keeps_warm = false;
 };
 
 // The process is slow: it finishes what it has, and starts again on the node that is best for it
@@ -158,8 +161,9 @@ struct ReportAdopted {
 struct CloseDoors {};
 struct Finish {
   int exit_code = 0;
-  std::string reason;   // Empty after a clean stop.
-  std::string culprit;  // The process whose log explains more; may be empty.
+  std::string reason;       // Empty after a clean stop.
+  std::string culprit;      // The process whose log explains more; may be empty.
+  bool keeps_warm = false;  // Workers run on, as it was asked.
 };
 
 using Effect = std::variant<Spawn, SendSignal, LookAt, Send, Probe, ReportStarved, ReportReady,

@@ -30,6 +30,28 @@ std::string in_seconds(Duration duration) {
   return std::to_string(whole) + " s";
 }
 
+// What the plan has more than the warm processes: of workers so many of a role and model, whatever
+// their names. Their places in the plan may be taken.
+std::vector<ProcessPlan> beside_warm(std::vector<ProcessPlan> plan,
+                                     const std::vector<ProcessRecord>& warm) {
+  std::map<std::pair<net::Role, std::string>, size_t> left;
+  for (const ProcessRecord& process : warm) {
+    ++left[{process.role, process.model}];
+  }
+  std::erase_if(plan, [&](ProcessPlan& planned) {
+    const bool is_worker = net::is_worker(planned.role);
+    if (is_worker) {
+      planned.place = {};
+      if (size_t& others = left[{planned.role, planned.model}]; others > 0) {
+        --others;
+        return true;
+      }
+    }
+    return std::ranges::find(warm, planned.name, &ProcessRecord::name) != warm.end();
+  });
+  return plan;
+}
+
 }  // namespace
 
 const char* to_string(JobState state) {
@@ -62,7 +84,8 @@ Job::Job(std::vector<ProcessPlan> plan, const JobTiming& timing, std::string non
                }) {
   if (setting.record) {
     take(*setting.record);
-    return;
+    plan = setting.record->warm ? beside_warm(std::move(plan), setting.record->processes)
+                                : std::vector<ProcessPlan>();
   }
   for (ProcessPlan& planned : plan) {
     add(std::move(planned));
@@ -342,6 +365,9 @@ void Job::died(Process& process, const std::string& how, net::LossCause cause, T
 
 // It has died, or was never started.
 void Job::ended(Process& process, Turn& turn) {
+  if (state_ == JobState::kDraining && process.fate != Fate::kEnd) {
+    supervision_.dismiss(process, Fate::kEnd, turn);  // It was to stay warm.
+  }
   settle(process);
   if (state_ == JobState::kDraining) {
     drain_next(turn);

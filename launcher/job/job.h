@@ -65,7 +65,8 @@ struct JobSetting {
   // What each store is, without a name and a place. Nothing: the job has none.
   std::optional<ProcessPlan> store = {};
   uint64_t launcher = 0;  // Of this run's launchers, which one this is.
-  // Of an earlier launcher of the run; in place of the plan and the nodes.
+  // Of an earlier launcher of the run; in place of the nodes and of the plan, or of what the plan
+  // has in common with it.
   std::optional<JobRecord> record;
 };
 
@@ -179,6 +180,8 @@ class Job {
   void check_ready(Turn& turn);
   bool any_peer(const Process& process, bool (*fits)(const Process&)) const;
   void become_ready(Turn& turn);
+  // It stays warm for the next launcher, while the job ends.
+  bool stays(const Process& process) const;
   void drain_next(Turn& turn);
   void kill_all(Turn& turn);
   void compare_model(Process& process, Turn& turn);
@@ -224,6 +227,7 @@ class Job {
   Instant drain_deadline_ = kNever;   // The deadline that processes are told.
   Instant stop_deadline_ = kNever;    // The remaining processes are killed then.
   Instant wakeup_promised_ = kNever;  // next_wakeup() after the last step.
+  bool keeps_warm_ = false;           // As the job was told to stop.
   int exit_code_ = 0;
   std::string failure_;
   std::string culprit_;

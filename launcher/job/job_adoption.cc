@@ -33,6 +33,7 @@ bool ran(const ProcessRecord& record) {
 
 JobRecord Job::record() const {
   JobRecord record{.ready = state_ == JobState::kReady,
+                   .warm = state_ == JobState::kDone && keeps_warm_,
                    .incarnations_made = supervision_.incarnations_made(),
                    .weights = weights_};
   for (const NodeShare& share : placement_.shares()) {
@@ -43,7 +44,12 @@ JobRecord Job::record() const {
   }
   record.trust = trust_.record();
   for (const Process& process : processes_) {
-    record.processes.push_back(process);
+    if (!record.warm || stays(process)) {
+      record.processes.push_back(process);
+    }
+  }
+  if (record.warm) {
+    return record;  // The next job has its own sizes.
   }
   for (const JobGroup& group : groups_) {
     record.sizes.emplace_back(group.name, group.wanted);

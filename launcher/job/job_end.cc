@@ -1,6 +1,6 @@
 // How a Job stops (job.h): routers first, so that workers finish accepted requests; then workers,
 // and then the stores that they use. The Batch API stops with the routers: its rows in flight run
-// again when it is there again.
+// again when it is there again. Workers and stores that are to stay warm are left as they are.
 #include <algorithm>
 
 #include "common/check.h"
@@ -30,9 +30,11 @@ void Job::on(const StopAsked& event, Turn& turn) {
     return;
   }
   if (state_ == JobState::kDraining) {
+    keeps_warm_ = false;
     kill_all(turn);
     return;
   }
+  keeps_warm_ = event.keeps_warm && state_ == JobState::kReady;
   state_ = JobState::kDraining;
   exit_code_ = event.exit_code;
   start_deadline_ = kNever;
@@ -40,6 +42,9 @@ void Job::on(const StopAsked& event, Turn& turn) {
   stop_deadline_ = drain_deadline_ + kStopGrace;
   turn.emit(CloseDoors{});
   for (Process& process : processes_) {
+    if (stays(process)) {
+      continue;
+    }
     if (process.awaits_drain()) {
       process.fate = Fate::kEnd;  // Its turn comes.
       continue;
@@ -53,6 +58,12 @@ void Job::on(const StopAsked& event, Turn& turn) {
   drain_next(turn);
 }
 
+// One that is about to end, or of which nobody knows whether it works, is worth nothing to others.
+bool Job::stays(const Process& process) const {
+  return keeps_warm_ && (process.is_worker() || process.is_store()) && process.serving() &&
+         !process.killed && process.fate == Fate::kRestart;
+}
+
 void Job::drain_next(Turn& turn) {
   bool routers_alive = false;
   bool workers_alive = false;
@@ -64,7 +75,7 @@ void Job::drain_next(Turn& turn) {
     const bool its_turn = process.is_store()    ? !routers_alive && !workers_alive
                           : process.is_worker() ? !routers_alive
                                                 : true;
-    if (process.awaits_drain() && its_turn) {
+    if (process.awaits_drain() && its_turn && !stays(process)) {
       supervision_.drain(process, drain_deadline_, turn);
     }
   }
@@ -73,7 +84,9 @@ void Job::drain_next(Turn& turn) {
 
 void Job::kill_all(Turn& turn) {
   for (Process& process : processes_) {
-    supervision_.end_now(process, turn);
+    if (!stays(process)) {
+      supervision_.end_now(process, turn);
+    }
   }
   finish_if_all_exited(turn);
 }
@@ -92,11 +105,12 @@ void Job::fail(const std::string& reason, const std::string& culprit, Turn& turn
 }
 
 void Job::finish_if_all_exited(Turn& turn) {
-  const bool all_exited = std::ranges::all_of(
-      processes_, [](const Process& p) { return p.state == ProcessState::kExited; });
+  const bool all_exited = std::ranges::all_of(processes_, [this](const Process& process) {
+    return process.state == ProcessState::kExited || stays(process);
+  });
   if (state_ == JobState::kDraining && all_exited) {
     state_ = JobState::kDone;
-    turn.emit(Finish{exit_code_, failure_, culprit_});
+    turn.emit(Finish{exit_code_, failure_, culprit_, keeps_warm_});
   }
 }
 

@@ -122,6 +122,7 @@ void fields(Codec& codec, Of<ProcessRecord, Codec> process) {
 template <class Codec>
 void fields(Codec& codec, Of<JobRecord, Codec> record) {
   codec.value(record.ready);
+  codec.value(record.warm);
   codec.value(record.incarnations_made);
   text(codec, record.weights.path);
   text(codec, record.weights.version);

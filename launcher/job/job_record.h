@@ -17,6 +17,8 @@ namespace pdjob::launcher {
 
 struct JobRecord {
   bool ready = false;  // Clients were told so.
+  // The job has ended, and this is what it left running. The rest of the next job is its plan's.
+  bool warm = false;
   uint64_t incarnations_made = 0;
   net::WeightSource weights;  // As JobSetting::weights.
   std::vector<Node> nodes;

@@ -280,6 +280,10 @@ void check_rollout(ConfigReader& in, const JobConfig& config) {
   if (config.router.cache.bytes_max > 0) {
     in.fail("router.cache", "would give answers of old weights: mode rollout does without it");
   }
+  if (config.launcher.keep > Duration::zero()) {
+    in.fail("launcher.keep",
+            "would leave workers with a trainer's weights: mode rollout does without it");
+  }
   if (config.router.replicas > 1 && config.rollout.control == router::ControlPlace::kOwnAddress) {
     in.fail("rollout.control",
             "must be same_address with several routers: they cannot share rollout.listen");

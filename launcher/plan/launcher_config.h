@@ -31,6 +31,7 @@ struct LauncherConfig {
   Duration hang_timeout = std::chrono::seconds(15);
   Duration progress_timeout = std::chrono::minutes(2);
   Duration orphan_timeout{};
+  Duration keep{};
   RestartConfig restart;
   StragglerConfig stragglers;
   std::string state_dir;  // Absolute.
@@ -38,6 +39,8 @@ struct LauncherConfig {
 
   // Only this machine reaches `admin`.
   bool admin_is_local() const;
+  // Processes may outlive the launcher.
+  bool lasts() const { return orphan_timeout > Duration::zero() || keep > Duration::zero(); }
 };
 
 // Declares the keys of `launcher`.

@@ -64,8 +64,9 @@ class Shares {
 std::vector<std::string> pool_settings(const std::string& listen, const std::string& key_file,
                                        uint32_t nodes) {
   return {"clusters={" + std::string(kPoolCluster) + ": {kind: agents, listen: \"" + listen +
-          "\", key_file: \"" + key_file + "\", wait: 10min, nodes: " + std::to_string(nodes) +
-          "}}"};
+              "\", key_file: \"" + key_file + "\", wait: 10min, nodes: " + std::to_string(nodes) +
+              "}}",
+          "launcher.keep=0s"};  // A pool gives the machines to the next job.
 }
 
 Result<JobConfig> read_pool_job(const std::string& source, const std::string& text,

@@ -18,7 +18,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr SealKind kSeal = {.magic = 0x6c6a6470,  // "pdjl" as bytes on disk.
-                            .version = 10,
+                            .version = 11,
                             .purpose = "pdjob ledger",
                             .name = "the ledger"};
 constexpr size_t kTextBytesMax = 64 * limits::kKiB;
@@ -157,7 +157,8 @@ void change_clock(JobLedger& ledger, Duration clock, Instant now) {
 void take(JobLedger& ledger, const Job& job) {
   ledger.job = job.record();
   ledger.planned = true;
-  ledger.stopping = job.state() == JobState::kDraining || job.state() == JobState::kDone;
+  ledger.stopping =
+      !ledger.job.warm && (job.state() == JobState::kDraining || job.state() == JobState::kDone);
 }
 
 // Magic, version, fields, digest of all before.

@@ -69,7 +69,9 @@ Result<std::unique_ptr<LocalAgent>> LocalAgent::open(net::EventLoop& loop, Optio
 
 LocalAgent::~LocalAgent() {
   loop_.cancel(timer_);
-  end(options_.folder, Duration{});
+  if (!left_) {
+    end(options_.folder, Duration{});
+  }
 }
 
 bool LocalAgent::stands_still() {

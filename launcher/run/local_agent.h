@@ -46,7 +46,9 @@ class LocalAgent {
                                                   net::Fd log);
   LocalAgent(const LocalAgent&) = delete;
   LocalAgent& operator=(const LocalAgent&) = delete;
-  ~LocalAgent();  // Ends it.
+  ~LocalAgent();  // Ends it, unless it was left.
+  // It goes on without this launcher.
+  void leave() { left_ = true; }
 
   static bool runs(const std::string& folder);
   // Waits until it ends by itself, and then ends it. The processes end with it. Removes its files.
@@ -68,6 +70,7 @@ class LocalAgent {
   net::Fd locked_;        // The file that the agent holds locked.
   VitalSigns signs_;      // At the last look.
   int looks_asleep_ = 0;  // In a row, without a turn on a core.
+  bool left_ = false;
 };
 
 }  // namespace pdjob::launcher

@@ -2,6 +2,11 @@
 # seed's events suffice. They are built without sanitizers, because they run many seeds: `./dev mutants`.
 
 add_custom_target(mutants)
+find_program(PDJOB_GOLD ld.gold)
+set(PDJOB_MUTANT_LINKER bfd)
+if(PDJOB_GOLD)
+  set(PDJOB_MUTANT_LINKER gold) # A quarter of the time.
+endif()
 
 # The changed file comes before the library that has the original.
 function(pdjob_mutant name program world file old new)
@@ -13,9 +18,9 @@ function(pdjob_mutant name program world file old new)
     VERBATIM)
   add_executable(${name} EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${program}_objects> $<TARGET_OBJECTS:simulation_main> ${changed})
   target_link_libraries(${name} PRIVATE ${world})
-  target_compile_options(${name} PRIVATE -O1 -Wno-unused -Wno-unused-parameter)
-  # Mold would take the original, too, for an inline function that only the original's level of optimisation left in place.
-  target_link_options(${name} PRIVATE -fuse-ld=bfd)
+  target_compile_options(${name} PRIVATE -O1 -g0 -Wno-unused -Wno-unused-parameter)
+  # Mold would take the original, too, for an inline function that only the original's level of optimisation left in place. Nobody debugs them.
+  target_link_options(${name} PRIVATE -fuse-ld=${PDJOB_MUTANT_LINKER} -Wl,--strip-debug)
   add_dependencies(mutants ${name})
   add_test(NAME ${name} COMMAND ${name} ${ARGN} --find 10000)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS mutant)
@@ -160,6 +165,9 @@ mutant(ledger_comes_late launcher launcher/run/ledger.cc "    return LedgerDue::
 mutant(adoption_allows_nobody launcher launcher/job_runner.cc "      control_->allow(process.name, control_keys(process.incarnation).public_key);" "")
 mutant(adoption_trusts_the_ledger launcher launcher/job/job_adoption.cc "!here.contains(&process)" "false")
 mutant(adoption_forgets_trust launcher launcher/job/job_adoption.cc "  trust_ = NodeTrust(record.trust);" "")
+mutant(warm_workers_end launcher launcher/job/job_end.cc "its_turn && !stays(process)" "its_turn")
+mutant(warm_plan_starts_twice apply launcher/job/job.cc "others > 0" "false")
+mutant(closed_roster_greets launcher launcher/agents/agent_roster.cc "  closed_ = true;" "")
 mutant(scaling_forgets_held scaling launcher/job_scaling.cc "      seen.held += process.load.requests_queued;" "")
 mutant(job_never_moves stragglers launcher/job/job.cc "level > 0 && process.is_worker()" "false && process.is_worker()")
 mutant(scaling_ignores_maximum growing launcher/scaling/autoscaler.cc "  const uint32_t most = ceiling(index, why);" "  const uint32_t most = ceiling(index, why) + 4;")

@@ -287,6 +287,9 @@ class SimWorld final : public launcher::JobRunner::Observer {
   }
   void load_and_faults();
   void finish();
+  void next_job();
+  launcher::JobRecord known_to_next_job() const;
+  std::map<std::string, launcher::ProcessRecord> workers_now() const;
   void stop_job();
   void expect_idle();
   void count(SimMember& member);
@@ -905,7 +908,7 @@ void SimWorld::next_launcher() {
     }
   }
   open_clusters();
-  watch_.adopt(ledger_.job, now());
+  watch_.adopt(known_to_next_job(), now());
   launcher::JobRunnerOptions options = *job_options_;
   options.launcher = ledger_.launcher;
   options.record = ledger_.job;
@@ -918,6 +921,17 @@ void SimWorld::next_launcher() {
   if (faulty_ && std::exchange(doom_.again, false)) {
     doom(doom_.seed);
   }
+}
+
+// What the ledger has, and what the plan adds to warm workers.
+launcher::JobRecord SimWorld::known_to_next_job() const {
+  launcher::JobRecord known = ledger_.job;
+  if (known.warm) {
+    const launcher::Job next(job_options_->processes, job_options_->timing, "n",
+                             {.record = ledger_.job});
+    known.processes.assign(next.processes().begin(), next.processes().end());
+  }
+  return known;
 }
 
 void SimWorld::check_trust() {
@@ -1296,6 +1310,9 @@ RunResult SimWorld::run() {
   expect_all_well();
   load_and_faults();
   finish();
+  if (shape_.lasts && !hands_ && !rollout_) {
+    next_job();
+  }
   stop_job();
   for (const auto& [who, member] : members_) {
     count(*member);
@@ -1390,6 +1407,46 @@ void SimWorld::finish() {
                                [](const auto& each) { return each.second->busy_with().empty(); });
   });
   expect_idle();
+}
+
+// The job ends and leaves its workers, and another one of the same specs goes on with them.
+void SimWorld::next_job() {
+  const auto warm = workers_now();
+  launcher_->post([this] { job_->submit(launcher::StopAsked{0, true}); });
+  run_until(now() + seconds(3), [this] { return finished_ > 0; });
+  invariants_.expect(finished_ == 1, "an idle job ends at once though workers stay, but");
+  finished_ = 0;
+  take(ledger_, job());
+  invariants_.expect(ledger_disk_.save(ledger_), "no other launcher has the ledger, but");
+  merged_->keep_warm(std::chrono::minutes(1));
+  run_until(now() + milliseconds(500));  // As its sockets linger.
+  trace_.line(now(), "launcher", "leaves its workers warm");
+  launcher_->die();
+  http_.forget(*launcher_);
+  scaling_.reset();
+  stragglers_.reset();
+  job_.reset();
+  merged_.reset();
+  run_until(now() + milliseconds(random_.below(10000)));
+  next_launcher();
+  run_until(now() + kReadyWithin, [this] { return well(); });
+  expect_all_well();
+  for (const auto& [name, worker] : workers_now()) {
+    const auto before = warm.find(name);
+    invariants_.expect(before == warm.end() || before->second.role != worker.role ||
+                           before->second.incarnation == worker.incarnation,
+                       "the next job has the workers of the last one, but not", name);
+  }
+}
+
+std::map<std::string, launcher::ProcessRecord> SimWorld::workers_now() const {
+  std::map<std::string, launcher::ProcessRecord> workers;
+  for (const launcher::Process& process : job().processes()) {
+    if (process.is_worker()) {
+      workers.emplace(process.name, process);
+    }
+  }
+  return workers;
 }
 
 void SimWorld::stop_job() {

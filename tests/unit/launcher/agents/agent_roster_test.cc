@@ -382,6 +382,15 @@ TEST_F(AgentRosterTest, TheEndSaysGoodbyeToAll) {
   EXPECT_EQ(sent<Goodbye>(step(RosterClosed{})), 2);
 }
 
+TEST_F(AgentRosterTest, TheEndSaysOnceHowLongAllStaysWarm) {
+  hello("a", 1);
+  const auto effects = step(RosterClosed{seconds(90)});
+  ASSERT_EQ(sent<Goodbye>(effects), 1);
+  EXPECT_EQ(std::get<Goodbye>(std::get<SendToAgent>(effects[0]).frame.message).keep_ms, 90000U);
+  EXPECT_EQ(sent<Goodbye>(step(RosterClosed{})), 0);
+  EXPECT_EQ(sent<Welcome>(hello("a", 1)), 0) << "it looks for the next launcher";
+}
+
 // --- stories: the cores of both ends on a network that fails, from a seed
 
 // One agent as its shell would be: it runs what it is told to.

@@ -277,6 +277,44 @@ TEST_F(AgentSessionTest, AnotherJobIsToldWhoseOrphansItWouldEndAndGetsTheNodeAft
   EXPECT_EQ(count<BeginSession>(say(13, 1, other)), 1);
 }
 
+class WarmAgentTest : public AgentSessionTest {
+ protected:
+  WarmAgentTest() {
+    step(LauncherConnected{});
+    say(7, 1, Welcome{.job = "night", .lease_ms = 5000, .owner = "run", .launcher = 1});
+    step(SessionBegan{});
+    const auto told = say(7, 0, Goodbye{.keep_ms = 60000});
+    EXPECT_EQ(count<EndSession>(told), 0);
+    EXPECT_EQ(count<SayOrphaned>(told), 1);
+    step(LauncherDisconnected{});
+    step(LauncherConnected{});
+  }
+};
+
+TEST_F(WarmAgentTest, KeepsAllForTheNextLauncherOfTheRun) {
+  EXPECT_EQ(count<EndSession>(pass(seconds(59))), 0);
+  const auto next = say(9, 1, Welcome{.job = "night", .owner = "run", .launcher = 2});
+  EXPECT_EQ(count<AdoptSession>(next), 1);
+  EXPECT_EQ(count<EndSession>(next), 0);
+  step(SessionBegan{});
+  EXPECT_EQ(count<EndSession>(step(LauncherDisconnected{})), 1) << "that one kept nothing";
+}
+
+TEST_F(WarmAgentTest, EndsAllWhenTheTimeIsOver) {
+  EXPECT_EQ(count<EndSession>(pass(milliseconds(60100))), 1);
+}
+
+TEST_F(WarmAgentTest, YieldsToAnotherJobAndNotToAPlan) {
+  const auto planned = say(8, 1, Welcome{.job = "day", .lease_ms = 5000});
+  EXPECT_EQ(count<EndSession>(planned), 0);
+  ASSERT_EQ(sent<NodeLeaving>(planned), 1);
+  EXPECT_EQ(std::get<NodeLeaving>(std::get<SendFrame>(planned[0]).frame.message).why,
+            "it keeps the processes of job night, which has ended, warm for 60 s more");
+  const auto other = say(9, 1, Welcome{.job = "day", .owner = "other", .launcher = 1});
+  EXPECT_EQ(count<EndSession>(other), 1);
+  EXPECT_EQ(count<BeginSession>(other), 1);
+}
+
 TEST_F(AgentSessionTest, WhoIsRefusedWaitsLonger) {
   step(LauncherConnected{});
   EXPECT_EQ(count<SayRefused>(say(0, 0, Refused{"no"})), 1);

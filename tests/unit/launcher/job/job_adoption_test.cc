@@ -33,15 +33,16 @@ const Demand kDemand{.cores = 1};
 const Node kA{.name = "a", .cores = 4};
 const Node kB{.name = "b", .cores = 4};
 
+const std::vector<ProcessPlan> kPlan = {{"router-0", net::Role::kRouter, "", {}, {.node = "a"}},
+                                        {"prefill-0", net::Role::kPrefill, "", {.cores = 1}, {"a"}},
+                                        {"decode-0", net::Role::kDecode, "", {.cores = 1}, {"b"}}};
+
 // A job on two nodes, and its launchers one after the other.
 class JobAdoption : public testing::Test {
  protected:
   JobAdoption()
-      : job_(std::make_unique<Job>(
-            std::vector<ProcessPlan>{{"router-0", net::Role::kRouter, "", {}, {.node = "a"}},
-                                     {"prefill-0", net::Role::kPrefill, "", {.cores = 1}, {"a"}},
-                                     {"decode-0", net::Role::kDecode, "", {.cores = 1}, {"b"}}},
-            kTiming, "n", JobSetting{.nodes = {kA, kB}, .launcher = 1})) {}
+      : job_(std::make_unique<Job>(kPlan, kTiming, "n",
+                                   JobSetting{.nodes = {kA, kB}, .launcher = 1})) {}
 
   std::vector<Effect> tell(const Event& event) {
     std::vector<Effect> effects;
@@ -95,7 +96,7 @@ class JobAdoption : public testing::Test {
     EXPECT_TRUE(!reader.failed() && reader.at_end());
     EXPECT_EQ(read, record) << "it survives the disk";
     now_ += seconds(1000);  // Its clock is its own.
-    job_ = std::make_unique<Job>(std::vector<ProcessPlan>{}, kTiming, "n",
+    job_ = std::make_unique<Job>(kPlan, kTiming, "n",
                                  JobSetting{.launcher = ++launcher_, .record = read});
     all_.clear();
     return tell(Started{});
@@ -333,6 +334,41 @@ TEST_F(JobAdoption, AProcessThatWasLeavingLeaves) {
   EXPECT_TRUE(sent<net::Drain>(beat("prefill-0")).empty());
   tell(ProcessExited{at("prefill-0").incarnation, "exit code 0"});
   EXPECT_EQ(job_->find("prefill-0"), nullptr);
+}
+
+TEST_F(JobAdoption, TheNextJobHasTheWarmWorkersAndStartsOnlyTheRouters) {
+  make_ready();
+  tell(StopAsked{0, true});
+  tell(ProcessExited{at("router-0").incarnation, "exit code 0"});
+  ASSERT_EQ(job_->state(), JobState::kDone);
+  next_launcher();
+  EXPECT_EQ(job_->state(), JobState::kStarting) << "nobody was told that it is ready";
+  tell(NodeJoined{kA, running({"prefill-0"}), {}});
+  const auto spawned = of<Spawn>(tell(NodeJoined{kB, running({"decode-0"}), {}}));
+  ASSERT_EQ(spawned.size(), 1U);
+  EXPECT_EQ(spawned[0].name, "router-0");
+  EXPECT_EQ(at("router-0").restarts, 0U);
+  register_process("router-0");
+  beat("prefill-0");
+  beat("decode-0");
+  confirm();
+  tell(ProbeSucceeded{1, 4096});
+  confirm();
+  EXPECT_EQ(job_->state(), JobState::kReady);
+}
+
+TEST_F(JobAdoption, TheNextJobStartsWhatWasNotWarmWhereThereIsRoom) {
+  make_ready();
+  tell(StopAsked{0, true});
+  tell(ProcessExited{at("decode-0").incarnation, "signal 9"});
+  tell(ProcessExited{at("router-0").incarnation, "exit code 0"});
+  EXPECT_EQ(job_->record().processes.size(), 1U) << "what stays";
+  next_launcher();
+  tell(NodeJoined{kA, running({"prefill-0"}), {}});
+  const auto spawned = of<Spawn>(tell(NodeJoined{kB, {}, {}}));
+  ASSERT_EQ(spawned.size(), 2U);
+  EXPECT_EQ(spawned[0].name, "router-0");
+  EXPECT_EQ(spawned[1].name, "decode-0");
 }
 
 TEST_F(JobAdoption, AStopWaitsForTheNodes) {

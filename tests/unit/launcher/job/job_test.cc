@@ -1046,6 +1046,68 @@ TEST(Job, ASecondStopKillsAtOnce) {
   EXPECT_EQ(world.last<Finish>()->exit_code, kExitOk);  // As asked first.
 }
 
+TEST(Job, AStopThatKeepsWorkersWarmEndsTheRoutersAndNothingElse) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitInterrupted, true});
+  EXPECT_TRUE(world.sent<net::Drain>("router-0"));
+  EXPECT_TRUE(world.all<SendSignal>().empty());
+  world.exit_process("router-0", "exit code 0");
+  EXPECT_FALSE(world.sent<net::Drain>("decode-0"));
+  EXPECT_FALSE(world.sent<net::Drain>("prefill-0"));
+  EXPECT_EQ(world.state_of("prefill-0"), ProcessState::kReady);
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_TRUE(world.last<Finish>()->keeps_warm);
+  EXPECT_EQ(world.last<Finish>()->exit_code, kExitInterrupted);
+  EXPECT_EQ(world.state_of("decode-0"), ProcessState::kReady);
+}
+
+TEST(Job, AWorkerThatDiesWhileOthersAreKeptWarmIsNotStartedAgain) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitOk, true});
+  world.effects.clear();
+  world.exit_process("decode-0");
+  world.pass(seconds(5));
+  EXPECT_TRUE(world.all<Spawn>().empty());
+  world.exit_process("router-0", "exit code 0");
+  ASSERT_NE(world.last<Finish>(), nullptr);
+  EXPECT_TRUE(world.last<Finish>()->keeps_warm);
+}
+
+TEST(Job, ASecondStopEndsWarmWorkersToo) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitOk, true});
+  world.tell(StopAsked{kExitOk, true});
+  EXPECT_EQ(world.all<SendSignal>().size(), 3U);
+  for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
+    world.exit_process(name);
+  }
+  EXPECT_FALSE(world.last<Finish>()->keeps_warm);
+}
+
+TEST(Job, RoutersThatDoNotDrainInTimeAreKilledAndWarmWorkersAreNot) {
+  World world;
+  world.make_ready();
+  world.tell(StopAsked{kExitOk, true});
+  world.pass(seconds(32));
+  ASSERT_EQ(world.all<SendSignal>().size(), 1U);
+  world.exit_process("router-0");
+  EXPECT_TRUE(world.last<Finish>()->keeps_warm);
+}
+
+// Nobody knows whether its workers work.
+TEST(Job, AJobThatIsNotReadyKeepsNothingWarm) {
+  World world;
+  world.start();
+  world.tell(StopAsked{kExitOk, true});
+  for (const char* name : {"router-0", "prefill-0", "decode-0"}) {
+    world.exit_process(name);
+  }
+  EXPECT_FALSE(world.last<Finish>()->keeps_warm);
+}
+
 TEST(Job, StopDuringStartEndsWhatIsStartingAndDoesNotStartWhatWaits) {
   World world;
   world.start();

@@ -62,6 +62,7 @@ JobLedger full_ledger() {
           .plan_nodes = {{.name = "local", .host = "127.0.0.1", .cores = 2, .gpus = {"0"}},
                          gpu_box("lab/b")},
           .job = {.ready = true,
+                  .warm = true,
                   .incarnations_made = 7,
                   .nodes = {{.name = "lab/a",
                              .memory_bytes = 1ULL << 40,
