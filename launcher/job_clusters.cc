@@ -348,8 +348,22 @@ Result<Node> local_node(const JobConfig& config) {
   return node;
 }
 
-void JobClusters::leave_warm(Duration time) const {
+void JobClusters::leave_warm(net::EventLoop& loop, Duration time) const {
+  constexpr Duration kAgentsHear = std::chrono::seconds(5);
+  constexpr Duration kLook = std::chrono::milliseconds(2);
   cluster->keep_warm(time);
+  const Instant end = loop.now() + kAgentsHear;
+  net::TimerId timer;
+  const std::function<void()> look = [&] {
+    if (cluster->left_warm() || loop.now() >= end) {
+      loop.stop();
+    } else {
+      timer = loop.call_at(loop.now() + kLook, look);
+    }
+  };
+  timer = loop.call_at(loop.now(), look);
+  loop.run();
+  loop.cancel(timer);
   if (agent != nullptr) {
     agent->leave();
   }

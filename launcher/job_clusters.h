@@ -22,8 +22,9 @@ namespace pdjob::launcher {
 // All of the job's clusters as one. Without the section `clusters`: this machine.
 struct JobClusters {
   std::unique_ptr<LocalAgent> agent;  // If processes here may outlive the launcher.
-  // The job has ended, and what runs stays for so long.
-  void leave_warm(Duration time) const;
+  // The job has ended, and what runs stays for so long. Runs the loop until all agents have heard
+  // it, for at most 5 s: an agent that finds the connection closed first would end everything.
+  void leave_warm(net::EventLoop& loop, Duration time) const;
 
   std::unique_ptr<Cluster> cluster;  // Ends first: it says goodbye to the agent.
 };

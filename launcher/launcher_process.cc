@@ -544,7 +544,7 @@ int run_job(const JobConfig& config, const Places& places, RunHow how) {
   const int exit_code = launcher.run(how);
   if (launcher.leaves_warm()) {
     (*run)->leave_warm(launcher.job());
-    placed->clusters.leave_warm(config.launcher.keep);
+    placed->clusters.leave_warm(loop, config.launcher.keep);
   }
   return exit_code;
 }

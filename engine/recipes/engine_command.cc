@@ -84,7 +84,7 @@ Template template_of(const EngineRecipe& recipe, const ForeignConfig& config,
   }
   for (const RecipeFeature& feature : recipe.features) {
     if (has_feature(config, feature)) {
-      all.add(part_of(values.role, feature.prefill, feature.decode, RecipePart{}));
+      all.add(part_of(values.role, feature.prefill, feature.decode, feature.both));
     }
   }
   return all;
@@ -274,6 +274,15 @@ EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& co
     command.kv_address = fill_words(recipe.kv_address, command.words);
   }
   return command;
+}
+
+uint32_t background_priority(const EngineRecipe& recipe, const ForeignConfig& config) {
+  uint32_t priority = 0;
+  for (const RecipeFeature& feature : recipe.features) {
+    priority =
+        has_feature(config, feature) ? std::max(priority, feature.background_priority) : priority;
+  }
+  return priority;
 }
 
 std::vector<uint16_t> ports_of_user(const EngineRecipe& recipe, const ForeignConfig& config,

@@ -61,6 +61,9 @@ struct EngineCommand {
 EngineCommand engine_command(const EngineRecipe& recipe, const ForeignConfig& config,
                              const EngineValues& values);
 
+// As net::WorkerEntry has it.
+uint32_t background_priority(const EngineRecipe& recipe, const ForeignConfig& config);
+
 // The ports, in the order of EngineValues::ports, that the user's options set; 0: pdjob chooses.
 std::vector<uint16_t> ports_of_user(const EngineRecipe& recipe, const ForeignConfig& config,
                                     const EngineValues& values);

@@ -235,7 +235,13 @@ void read_features(ConfigReader& in, EngineRecipe& recipe) {
         section.field("since", feature.since, {"The first version of the engine that has it."});
         section.field("prefill", feature.prefill.args, {"More arguments of a prefill engine."});
         section.field("decode", feature.decode.args, {"More arguments of a decode engine."});
+        section.field("both", feature.both.args,
+                      {"More arguments of an engine that does all of a request."});
         section.field("text", feature.text, {"The value of the word."});
+        section.field("background_priority", feature.background_priority,
+                      {"The member `priority` of requests in the background, with which the engine "
+                       "lets them wait for the others. 0: it does not know such a member."},
+                      {0, 1000});
         section.field("refused_because", feature.refused_because,
                       {"Why it is refused with pdjob's own router. Empty: it is not."});
         if (!is_word(feature.name)) {

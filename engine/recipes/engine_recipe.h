@@ -85,8 +85,10 @@ struct RecipeFeature {
   std::string since;  // The engine's first version that has it.
   RecipePart prefill;
   RecipePart decode;
-  std::string text;             // The value of the word {name}; without the feature, it is empty.
-  std::string refused_because;  // Why pdjob's own router cannot use it. Empty: it can.
+  RecipePart both;
+  std::string text;  // The value of the word {name}; without the feature, it is empty.
+  uint32_t background_priority = 0;  // As net::WorkerEntry has it.
+  std::string refused_because;       // Why pdjob's own router cannot use it. Empty: it can.
 };
 
 // How it uses a store of KV that is a program of another make (engine/stores). Words for both are

@@ -51,7 +51,8 @@ void read_extras(ConfigReader& in, ForeignConfig& config) {
             "prefix_aware."});
   in.field("features", config.features,
            {"What an engine of another make is to have switched on, by the names of its recipe: "
-            "kv_checksum and decode_radix_cache of SGLang, bidirectional_kv of vLLM. An engine "
+            "kv_checksum and decode_radix_cache of SGLang, priority and bidirectional_kv of vLLM. "
+            "An engine "
             "that is too old for one of them is refused."});
 }
 

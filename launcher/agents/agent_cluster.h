@@ -48,6 +48,7 @@ class AgentCluster final : public Cluster, public net::CurveServer::Handler {
   void look_at(const std::string& node, Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
   void keep_warm(Duration time) override { runner_.submit(RosterClosed{time}); }
+  bool left_warm() const override { return roster_.closed(); }
 
   // "tcp://10.0.0.1:7700"
   const std::string& endpoint() const { return server_->endpoint(); }

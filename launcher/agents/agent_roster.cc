@@ -101,10 +101,15 @@ void AgentRoster::wake_up(Instant now) {
 }
 
 void AgentRoster::on(const AgentSpoke& event, Turn& turn) {
+  const auto* hello = std::get_if<AgentHello>(&event.frame.message);
   if (closed_) {
-    return;  // It may look for the next launcher.
+    // It looks for the next launcher.
+    if (const auto said = names_.extract(hello == nullptr ? 0 : hello->session)) {
+      agents_.erase(said.mapped());
+    }
+    return;
   }
-  if (const auto* hello = std::get_if<AgentHello>(&event.frame.message)) {
+  if (hello != nullptr) {
     greet(event.route, *hello, turn);
     return;
   }
@@ -344,17 +349,25 @@ void AgentRoster::on(const AgentUnreachable& event, Turn& turn) {
 }
 
 void AgentRoster::on(const RosterClosed& event, Turn& turn) {
-  closed_ = true;
+  const bool again = std::exchange(closed_, true);
   for (const auto& [name, agent] : agents_) {
-    turn.effects.push_back(
-        SendToAgent{agent.route, {agent.session, 0, Goodbye{milliseconds(event.keep)}}});
+    if (!again) {
+      turn.effects.push_back(
+          SendToAgent{agent.route, {agent.session, 0, Goodbye{milliseconds(event.keep)}}});
+    }
   }
-  agents_.clear();
-  names_.clear();
+  if (event.keep == Duration::zero()) {
+    agents_.clear();
+    names_.clear();
+  }
 }
 
 void AgentRoster::on(const TimePassed& /*event*/, Turn& turn) {
   if (turn.now < beat_due_) {
+    return;
+  }
+  if (closed_) {
+    beat_due_ = kNever;
     return;
   }
   beat_due_ = turn.now + kAgentBeat;

@@ -53,7 +53,8 @@ struct AgentUnreachable {
   AgentFrame frame;
 };
 struct RosterClosed {  // The job is over.
-  Duration keep{};     // What runs stays warm for so long; 0: it ends.
+  // What runs stays warm for so long, and agents answer that they have heard it; 0: it ends.
+  Duration keep{};
 };
 using RosterEvent =
     std::variant<AgentSpoke, AgentOrder, SomeoneLeft, AgentUnreachable, RosterClosed, TimePassed>;
@@ -90,6 +91,8 @@ class AgentRoster {
 
   // The nodes that are there, by name.
   std::vector<Node> nodes() const;
+  // The job is over, and no agent is awaited.
+  bool closed() const { return closed_ && agents_.empty(); }
   bool has(const std::string& node) const;
 
  private:

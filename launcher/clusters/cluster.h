@@ -100,6 +100,8 @@ class Cluster {
   // The job has ended. What runs need not end with this cluster, but may stay for so long, for the
   // run's next launcher. No order and no event follows.
   virtual void keep_warm(Duration /*time*/) {}
+  // Everybody has heard it.
+  virtual bool left_warm() const { return true; }
 };
 
 }  // namespace pdjob::launcher

@@ -109,6 +109,10 @@ void MergedCluster::keep_warm(Duration time) {
   }
 }
 
+bool MergedCluster::left_warm() const {
+  return std::ranges::all_of(parts_, [](const auto& part) { return part->cluster().left_warm(); });
+}
+
 bool MergedCluster::may_tell(const Cluster& cluster, const ClusterEvent& event) const {
   const std::string* const node = std::visit(NodeOf(), event);
   const Cluster* const owner = node == nullptr ? nullptr : cluster_of(*node);

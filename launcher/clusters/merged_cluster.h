@@ -29,6 +29,7 @@ class MergedCluster final : public Cluster {
   void look_at(const std::string& node, Incarnation incarnation) override;
   void read_log(const LogQuestion& question) override;
   void keep_warm(Duration time) override;
+  bool left_warm() const override;
 
  private:
   class Part;  // One cluster, and the handler of its events.

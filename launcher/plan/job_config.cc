@@ -280,16 +280,27 @@ void check_rollout(ConfigReader& in, const JobConfig& config) {
   if (config.router.cache.bytes_max > 0) {
     in.fail("router.cache", "would give answers of old weights: mode rollout does without it");
   }
-  if (config.launcher.keep > Duration::zero()) {
-    in.fail("launcher.keep",
-            "would leave workers with a trainer's weights: mode rollout does without it");
-  }
   if (config.router.replicas > 1 && config.rollout.control == router::ControlPlace::kOwnAddress) {
     in.fail("rollout.control",
             "must be same_address with several routers: they cannot share rollout.listen");
   }
   if (config.rollout.open && !config.rollout.key_file.empty()) {
     in.fail("rollout.open", "asks for no key, and rollout.key_file names one");
+  }
+}
+
+void check_keep(ConfigReader& in, const JobConfig& config) {
+  if (config.launcher.keep == Duration::zero()) {
+    return;
+  }
+  if (config.mode == Mode::kRollout) {
+    in.fail("launcher.keep",
+            "would leave workers with a trainer's weights: mode rollout does without it");
+  }
+  if (std::ranges::any_of(config.clusters, [](const ClusterConfig& cluster) {
+        return cluster.kind == ClusterKind::kRay;
+      })) {
+    in.fail("launcher.keep", "nodes of kind ray end with their launcher: leave it out");
   }
 }
 
@@ -419,6 +430,7 @@ Result<JobConfig> parse_native(const std::string& source, const std::string& tex
   }
   check_batch(in, config, use);
   check_rollout(in, config);
+  check_keep(in, config);
   config.text_of_job = in.text_without("batch");
   check_scaling(in, config);
   if (const std::string errors = in.finish(); !errors.empty()) {

@@ -104,7 +104,7 @@ void read(ConfigReader& in, LauncherConfig& config) {
            {.doc = "How long workers and stores of a ready job stay warm after it was told to end "
                    "(Ctrl-C, SIGTERM, the end of a batch). The next job of the same name and "
                    "file goes on with them at once; with another file it ends them and starts "
-                   "anew. `pdjob stop` ends them. Nodes of kind ray do not keep theirs."},
+                   "anew. `pdjob stop` ends them."},
            {seconds(0), hours(24 * 7)});
   in.section(
       "restart", {.doc = "When a process that died is started again."}, [&](ConfigReader& section) {

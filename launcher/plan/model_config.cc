@@ -151,20 +151,16 @@ void check_features(ConfigReader& in, const router::RouterConfig& router, ModelC
   }
   const engine::ForeignConfig& decode = model.decode_engine.foreign;
   const std::string place = place_of(in, roles.front(), "features");
-  if (!model.disaggregated()) {
-    if (!decode.features.empty()) {
-      in.fail(place, "is for engines that hand KV over, and prefill.workers is 0");
-    }
-    return;
-  }
-  if (model.prefill_engine.foreign.features != decode.features) {
+  if (model.disaggregated() && model.prefill_engine.foreign.features != decode.features) {
     in.fail(place, "must be the same for prefill and decode: the recipe says what each role gets");
   }
   const engine::EngineRecipe recipe = engine::recipe_of(decode);
   for (const std::string& name : decode.features) {
     const engine::RecipeFeature* const feature = recipe.feature(name);
-    if (feature != nullptr && !feature->refused_because.empty() &&
-        router.kind == router::RouterKind::kBuiltIn) {
+    if (feature != nullptr && !model.disaggregated() && feature->both.args.empty()) {
+      in.fail(place, name + " is for engines that hand KV over, and prefill.workers is 0");
+    } else if (feature != nullptr && !feature->refused_because.empty() &&
+               router.kind == router::RouterKind::kBuiltIn) {
       in.fail(place, name + " is refused with pdjob's own router: " + feature->refused_because);
     }
   }

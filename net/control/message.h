@@ -90,6 +90,9 @@ struct WorkerEntry {
   uint16_t kv_events_port = 0;
   uint16_t kv_replay_port = 0;  // Where it repeats past events. 0: nowhere.
   uint32_t kv_ranks = 1;        // Each of them has a cache of its own.
+  // An engine of another make that schedules by the requests' member `priority`: the one of those
+  // in the background. 0: it does not.
+  uint32_t background_priority = 0;
   friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
 };
 

@@ -59,6 +59,7 @@ void fields(Codec& codec, typename Codec::template Ref<WorkerEntry> worker) {
   codec.value(worker.kv_events_port);
   codec.value(worker.kv_replay_port);
   codec.value(worker.kv_ranks);
+  codec.value(worker.background_priority);
 }
 
 template <class Codec>

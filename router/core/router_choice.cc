@@ -20,14 +20,21 @@ double fastest_of(const std::vector<const Worker*>& workers) {
   return fastest;
 }
 
-// How many requests in the background a worker gets: enough for all its sequences. A worker that
-// does not let them wait for others gets few.
+// How many requests in the background a worker gets: enough for all its sequences. An engine of
+// another make that lets them wait still does not take a sequence from one that runs, so some must
+// stay free: vLLM has 128 and more. One that does not even let them wait gets few.
 constexpr uint32_t kBackgroundMax = 128;
+constexpr uint32_t kBackgroundByPriorityMax = 64;
 constexpr uint32_t kBackgroundBesideMax = 8;
 
+uint32_t background_max(const Worker& worker) {
+  return worker.is_pdjob()    ? kBackgroundMax
+         : worker.gives_way() ? kBackgroundByPriorityMax
+                              : kBackgroundBesideMax;
+}
+
 bool has_room_for(const Worker& worker, bool background, uint32_t in_flight_max) {
-  const uint32_t most = worker.gives_way() ? kBackgroundMax : kBackgroundBesideMax;
-  if (background && worker.background_in_flight >= most) {
+  if (background && worker.background_in_flight >= background_max(worker)) {
     return false;
   }
   const uint32_t behind = background && worker.gives_way() ? worker.background_in_flight : 0;

@@ -106,7 +106,7 @@ struct Worker {
   }
   // True if requests in the background take only what others leave there. Elsewhere they count like
   // the others, and few are sent.
-  bool gives_way() const { return is_pdjob(); }
+  bool gives_way() const { return is_pdjob() || entry.background_priority > 0; }
   // True if that address is known, so both legs can be sent at once.
   bool concurrent() const { return !kv_address().empty(); }
   Health health(Instant now) const;

@@ -54,13 +54,18 @@ constexpr std::array<std::string_view, 2> kSaltNames = {"cache_salt", "extra_key
 constexpr std::array<std::string_view, 6> kResponsesShaping = {
     "instructions", "tools", "reasoning", "chat_template_kwargs", "cache_salt", "extra_key"};
 
-// These names, those that shape the prompt, and kRouterNames.
+// Written for an engine that schedules by it, if the request is in the background. Otherwise it is
+// between the client and the engine.
+constexpr std::string_view kPriority = "priority";
+
+// These names, those that shape the prompt, kRouterNames and kPriority.
 template <size_t N, size_t M>
-constexpr std::array<std::string_view, N + M + kRouterNames.size()> scanned_names(
+constexpr std::array<std::string_view, N + M + kRouterNames.size() + 1> scanned_names(
     const std::string_view (&names)[N], const std::array<std::string_view, M>& shaping) {
-  std::array<std::string_view, N + M + kRouterNames.size()> all;
+  std::array<std::string_view, N + M + kRouterNames.size() + 1> all;
   const auto rest = std::ranges::copy(shaping, std::ranges::copy(names, all.begin()).out).out;
   std::ranges::copy(kRouterNames, rest);
+  all.back() = kPriority;
   return all;
 }
 
@@ -335,6 +340,9 @@ RouterMembers router_members(BodyForm form) {
   const openai::JsonNames& names = names_of(form).scanned;
   RouterMembers members;
   for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == kPriority) {
+      continue;
+    }
     const bool written = std::ranges::find(kRouterNames, names[i]) != kRouterNames.end();
     (written ? members.written : members.read).push_back(names[i]);
   }
@@ -458,7 +466,7 @@ bool RequestBody::tokenizable() const {
          !has_more_than_text(messages);
 }
 
-std::string RequestBody::prefill_leg(const KvWords& kv) const {
+std::string RequestBody::prefill_leg(const KvWords& kv, std::string_view priority) const {
   std::vector<openai::JsonEdit> edits;
   edits.reserve(kNames.size() - kShaping.size());
   if (form_ == BodyForm::kOpenai) {
@@ -485,6 +493,9 @@ std::string RequestBody::prefill_leg(const KvWords& kv) const {
   if (!object_->value("stream").empty()) {
     edits.push_back({"stream", "false"});
   }
+  if (!priority.empty()) {
+    edits.push_back({kPriority, priority});
+  }
   std::ranges::copy(kv_edits(kv), std::back_inserter(edits));
   return object_->edited(edits);
 }
@@ -502,6 +513,9 @@ std::string RequestBody::decode_leg(const KvWords& kv, const More& more) const {
   }
   if (more.token_ids) {
     edits.push_back({"return_token_ids", "true"});
+  }
+  if (!more.priority.empty()) {
+    edits.push_back({kPriority, more.priority});
   }
   return object_->edited(edits);
 }

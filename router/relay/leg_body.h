@@ -83,14 +83,16 @@ class RequestBody {
   // `prompt` is a list of prompts; each would need its own hand-over.
   bool several_prompts() const { return prompts_ > 1; }
 
-  // The prefill leg's body: one token, not streamed, with the KV members.
-  std::string prefill_leg(const KvWords& kv) const;
+  // The prefill leg's body: one token, not streamed, with the KV members, and this `priority` in
+  // place of the client's; empty: the client's.
+  std::string prefill_leg(const KvWords& kv, std::string_view priority = {}) const;
   // A decode leg asks this beyond the request: pdjob_resume, pdjob_resume_weights and
-  // pdjob_resume_model (of ToldTokens), and token ids with each event.
+  // pdjob_resume_model (of ToldTokens), token ids with each event, and a priority as above.
   struct More {
     std::string_view resume = {};
     std::string_view weights = {};
     std::string_view model = {};
+    std::string_view priority = {};
     bool token_ids = false;
     bool keeps_resume = false;  // The client's own, in place of these three.
   };

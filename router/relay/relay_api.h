@@ -177,6 +177,7 @@ class RelayApi final : public net::HttpCallHandler, private Aborts::Requests {
     std::string target;
     std::string body;
   };
+  std::string priority_of(const StartLeg& effect, const Exchange& exchange) const;
   LegText leg_text(const StartLeg& effect, const Exchange& exchange, const KvWords& words) const;
   // Asks workers for the tokens of a whole reply while they generate it.
   void ask_progress(const net::HttpRequest& request, Exchange& exchange) const;

@@ -43,38 +43,51 @@ KvWords RelayApi::kv_words(const StartLeg& effect, Exchange& exchange) const {
                                                    .request_id = exchange.request_id});
 }
 
+// Empty: the client's own stays.
+std::string RelayApi::priority_of(const StartLeg& effect, const Exchange& exchange) const {
+  const Worker* const worker = core_.workers().find(effect.worker);
+  const uint32_t priority =
+      worker == nullptr || !exchange.trail.background ? 0 : worker->entry.background_priority;
+  return priority == 0 ? "" : std::to_string(priority);
+}
+
 RelayApi::LegText RelayApi::leg_text(const StartLeg& effect, const Exchange& exchange,
                                      const KvWords& words) const {
   const bool prefills = effect.leg.stage == Stage::kPrefill && !exchange.dialect->one_body;
+  const std::string priority = priority_of(effect, exchange);
   if (exchange.method == "GET") {
     return {.target = exchange.target, .body = {}};
   }
   if (!effect.resumes) {
     if (prefills) {
-      return {.target = exchange.target, .body = exchange.body.prefill_leg(words)};
+      return {.target = exchange.target, .body = exchange.body.prefill_leg(words, priority)};
     }
     if (exchange.told && exchange.told->count() > 0) {
       return {.target = exchange.target,
               .body = exchange.body.decode_leg(words, {.resume = exchange.told->tokens_json(),
                                                        .weights = exchange.told->weights_json(),
-                                                       .model = exchange.told->model_json()})};
+                                                       .model = exchange.told->model_json(),
+                                                       .priority = priority})};
     }
     return {.target = exchange.target,
             .body = exchange.body.decode_leg(
-                words, {.token_ids = exchange.record && !exchange.record->of_pdjob(),
+                words, {.priority = priority,
+                        .token_ids = exchange.record && !exchange.record->of_pdjob(),
                         .keeps_resume = exchange.passes_progress})};
   }
   const Resumption next = exchange.record->resumption();
   if (next.body.empty()) {
     return {.target = exchange.target,
-            .body = prefills ? exchange.body.prefill_leg(words)
-                             : exchange.body.decode_leg(
-                                   words, {.resume = next.tokens, .weights = next.weights})};
+            .body = prefills ? exchange.body.prefill_leg(words, priority)
+                             : exchange.body.decode_leg(words, {.resume = next.tokens,
+                                                                .weights = next.weights,
+                                                                .priority = priority})};
   }
   const auto body = RequestBody::scan(next.body, form_of(next.target));
   PDJOB_CHECK(body.has_value(), next.target);
   return {.target = next.target,
-          .body = prefills ? body->prefill_leg(words) : body->decode_leg(words)};
+          .body = prefills ? body->prefill_leg(words, priority)
+                           : body->decode_leg(words, {.priority = priority})};
 }
 
 void RelayApi::ask_progress(const net::HttpRequest& request, Exchange& exchange) const {

@@ -11,7 +11,7 @@ import zmq.utils.z85
 
 from conftest import BIN
 
-VERSION = 6
+VERSION = 7
 HELLO, NODE_READY, WELCOME, SIGNAL, BEAT, EXITED = 1, 2, 5, 11, 13, 18
 
 

@@ -140,6 +140,18 @@ def test_an_engine_that_is_too_old_for_a_feature_is_refused(folder):  # noqa: F8
     assert not processes_with(folder)
 
 
+def test_an_engine_with_priorities_knows_which_requests_are_in_the_background(folder):  # noqa: F811
+    with foreign_job(folder, engine="features: [priority]", env=["DOUBLE_VERSION=0.32.0"]) as job:
+        ask = {"model": "tiny", "max_tokens": 2}
+        for more, headers in (({"prompt": "first is online"}, {}), ({"prompt": "second waits", "priority": -5}, {"x-pdjob-background": "1"}),
+                              ({"prompt": "third waits", "service_tier": "flex"}, {}), ({"prompt": "fourth is online", "priority": 0}, {})):
+            reply = httpx.post(job.url + "/v1/completions", json={**ask, **more}, headers=headers, timeout=60)
+            assert reply.status_code == 200, reply.text
+        text = logs(folder)
+    assert sorted(re.findall(r"priority (\S+) of (.*)", text)) == [("0", "fourth is online")] * 2 + [("1", "second waits")] * 2 + [("1", "third waits")] * 2
+    assert text.count("--scheduling-policy priority") == 2
+
+
 def test_an_engine_has_its_features(folder):  # noqa: F811
     options = {"kind": "sglang", "engine": "features: [decode_radix_cache, kv_checksum]", "env": ["DOUBLE_VERSION=0.5.22"]}
     with foreign_job(folder, **options) as job:

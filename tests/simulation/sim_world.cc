@@ -1419,7 +1419,8 @@ void SimWorld::next_job() {
   take(ledger_, job());
   invariants_.expect(ledger_disk_.save(ledger_), "no other launcher has the ledger, but");
   merged_->keep_warm(std::chrono::minutes(1));
-  run_until(now() + milliseconds(500));  // As its sockets linger.
+  run_until(now() + seconds(5), [this] { return merged_->left_warm(); });
+  invariants_.expect(merged_->left_warm(), "all agents hear that the job is over, but");
   trace_.line(now(), "launcher", "leaves its workers warm");
   launcher_->die();
   http_.forget(*launcher_);

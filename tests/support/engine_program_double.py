@@ -279,6 +279,8 @@ class ProgramDouble(EngineDouble):
                 cache.compute(list(prompt.encode()))
 
     def complete(self, http, body, prompt):
+        if "priority" in body:
+            print(f"priority {body['priority']} of {prompt}", flush=True)
         tokens = body.get("max_output_tokens" if http.path == "/v1/responses" else "max_tokens", 16)
         weights = []  # Of each token.
         for _ in range(0 if body.get("stream") else tokens):
@@ -471,6 +473,7 @@ def vllm(argv):
     for flag in ("--port", "--max-model-len", "--max-num-seqs", "--block-size", "--master-port", "--data-parallel-rpc-port"):
         parser.add_argument(flag, type=int)
     parser.add_argument("--gpu-memory-utilization", type=float)
+    parser.add_argument("--scheduling-policy", default="fcfs", choices=["fcfs", "priority"])
     parser.add_argument("--quantization", "-q")
     for flags in (("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp"), ("--data-parallel-size", "-dp"), ("--nnodes", "-n")):
         parser.add_argument(*flags, type=int, default=1)

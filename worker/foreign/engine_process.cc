@@ -425,7 +425,8 @@ class EngineProcess final : net::JobMember::Handler, net::FdHandler {
              .generates = generates_,
              .kv_events_port = command_.port_of("kv_events_port"),
              .kv_replay_port = command_.port_of("kv_replay_port"),
-             .kv_ranks = engine::shape_of(options_.engine.foreign, false).data};
+             .kv_ranks = engine::shape_of(options_.engine.foreign, false).data,
+             .background_priority = engine::background_priority(recipe_, options_.engine.foreign)};
     if (!changer_) {
       return ask_routes();
     }

@@ -387,8 +387,14 @@ TEST_F(AgentRosterTest, TheEndSaysOnceHowLongAllStaysWarm) {
   const auto effects = step(RosterClosed{seconds(90)});
   ASSERT_EQ(sent<Goodbye>(effects), 1);
   EXPECT_EQ(std::get<Goodbye>(std::get<SendToAgent>(effects[0]).frame.message).keep_ms, 90000U);
+  const uint64_t session = std::get<SendToAgent>(effects[0]).frame.session;
+  EXPECT_FALSE(roster_.closed());
+  EXPECT_TRUE(pass(seconds(1)).empty()) << "no beat: the agent would think that it goes on";
+  EXPECT_EQ(sent<Welcome>(hello("b", 1)), 0);
+  EXPECT_FALSE(roster_.closed());
+  EXPECT_EQ(sent<Welcome>(hello("a", 1, session)), 0) << "it looks for the next launcher";
+  EXPECT_TRUE(roster_.closed());
   EXPECT_EQ(sent<Goodbye>(step(RosterClosed{})), 0);
-  EXPECT_EQ(sent<Welcome>(hello("a", 1)), 0) << "it looks for the next launcher";
 }
 
 // --- stories: the cores of both ends on a network that fails, from a seed

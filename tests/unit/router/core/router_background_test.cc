@@ -58,6 +58,22 @@ TEST_F(BackgroundTest, IsLoadAtAnEngineThatLetsNobodyWaitAndGetsFew) {
   EXPECT_EQ(worker("p0").requests_in_flight, 9U);
 }
 
+TEST_F(BackgroundTest, IsNoLoadAtAnEngineThatLetsItWaitByPriority) {
+  auto by_priority = foreign;
+  for (net::WorkerEntry& each : by_priority) {
+    each.background_priority = 1;
+  }
+  workers(by_priority);
+  for (uint64_t id = 1; id <= 70; ++id) {
+    behind(id);
+  }
+  EXPECT_EQ(worker("p0").background_in_flight, 64U);
+  EXPECT_EQ(worker("p0").requests_in_flight, 0U);
+  EXPECT_EQ(router().background().queued, 6U);
+  other(71);
+  EXPECT_EQ(worker("p0").requests_in_flight, 1U);
+}
+
 TEST_F(BackgroundTest, ARefusalForOverloadIsNoReasonForOthersToAvoidTheWorker) {
   workers(pair);
   behind(kRequest.value);

@@ -79,6 +79,16 @@ TEST(RequestBody, AClientCannotNameABootstrapServer) {
   }
 }
 
+TEST(RequestBody, APriorityOfTheBackgroundTakesThePlaceOfTheClients) {
+  const RequestBody body = scanned(R"({"prompt":"x","priority":-9})");
+  EXPECT_EQ(body.decode_leg({}), R"({"prompt":"x","priority":-9})");
+  EXPECT_EQ(body.decode_leg({}, {.priority = "1"}), R"({"prompt":"x","priority":1})");
+  EXPECT_EQ(body.prefill_leg({}, "1").find("-9"), std::string::npos);
+  EXPECT_NE(body.prefill_leg({}).find(R"("priority":-9)"), std::string::npos);
+  EXPECT_EQ(scanned(R"({"prompt":"x"})").decode_leg({}, {.priority = "1"}),
+            R"({"prompt":"x","priority":1})");
+}
+
 TEST(RequestBody, ALegSaysWhereBothEnginesMeet) {
   EXPECT_EQ(scanned(R"({"prompt":"x"})")
                 .decode_leg(
