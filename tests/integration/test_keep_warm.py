@@ -10,8 +10,9 @@ import time
 import httpx
 import pytest
 
-from conftest import BIN, eventually, job_yaml
+from conftest import BIN, Job, eventually, job_yaml, processes_with
 from test_failover import bodies, launchers, processes_of, tokens
+from test_foreign_engines import engine_pid, expected, yaml
 from test_two_launchers import agents  # noqa: F401
 
 KEEP = {"orphan_timeout": "0s", "launcher": "keep: 60s"}
@@ -145,3 +146,17 @@ def test_another_job_gets_nodes_of_warm_workers_at_once(agents):  # noqa: F811
     assert time.monotonic() - begun < 60
     assert all(not pathlib.Path(f"/proc/{pid}").exists() for pid in before.values())
     assert second.stop() == 0
+
+
+def test_engines_of_another_make_stay_warm_too(tmp_path):
+    text, names = yaml(tmp_path, launcher="keep: 60s"), ("prefill-0", "decode-0")
+    first = Job(text, tmp_path).wait_ready()
+    before = {name: engine_pid(first, name) for name in names}
+    assert first.stop() == 0
+    again = Job(text, tmp_path).wait_ready()
+    assert {name: engine_pid(again, name) for name in names} == before
+    reply = httpx.post(again.url + "/v1/completions", json={"model": "tiny", "prompt": "one two three", "max_tokens": 3}, timeout=60)
+    assert reply.json()["choices"][0]["text"] == expected("one two three")
+    assert again.stop() == 0
+    subprocess.run([BIN, "stop", "--config", again.config], check=True, timeout=90)
+    eventually(lambda: not processes_with(tmp_path), 10, "nothing is orphaned")
