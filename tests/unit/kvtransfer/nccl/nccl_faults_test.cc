@@ -214,21 +214,26 @@ TEST_P(NcclFaults, KilledSenderFailsTheFetchAndTheNextSenderServes) {
 
 TEST_P(NcclFaults, StoppedSenderIsAbortedAfterTheSlabTimeout) {
   set("FAKE_NCCL_MOVE_DELAY_MS", "300");
-  ForkedPeer peer(send_all);
+  std::list<ForkedPeer> peers = forked_peers(4, send_all);
   unset("FAKE_NCCL_MOVE_DELAY_MS");
-  TestEndpoint::Options impatient = decode();
-  impatient.nccl.slab_timeout = milliseconds(400);
-  TestEndpoint receiver(impatient);
-  TestRegion to = target(kBig);
-  receiver->fetch(transfer_id(1), peer.to_test.hear_address(), to.region(), kBig.rows,
-                  in(kDeadline));
-  EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 1; }));
-  EXPECT_FALSE(receiver.next(milliseconds(150)));
-  peer.stop();
-  const auto failed = receiver.expect<FetchFailed>(seconds(5));
-  EXPECT_EQ(failed.error, (Error{ErrorCode::kTimeout, "KV rows did not move over NCCL in time"}));
-  expect_safe(receiver, failed);
-  EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 0; }));
+  // On a busy machine, one may stop before it has announced a slab. Its silence then tells.
+  Error error;
+  for (; error.code != ErrorCode::kTimeout && !peers.empty(); peers.pop_front()) {
+    TestEndpoint::Options impatient = decode();
+    impatient.nccl.slab_timeout = milliseconds(400);
+    TestEndpoint receiver(impatient);
+    TestRegion to = target(kBig);
+    receiver->fetch(transfer_id(1), peers.front().to_test.hear_address(), to.region(), kBig.rows,
+                    in(kDeadline));
+    EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 1; }));
+    EXPECT_FALSE(receiver.next(milliseconds(150)));
+    peers.front().stop();
+    const auto failed = receiver.expect<FetchFailed>();
+    error = failed.error;
+    expect_safe(receiver, failed);
+    EXPECT_TRUE(becomes_true([] { return fakenccl_communicators() == 0; }));
+  }
+  EXPECT_EQ(error, (Error{ErrorCode::kTimeout, "KV rows did not move over NCCL in time"}));
 }
 
 // Regression: the first transfer of each link counted as stalled.
