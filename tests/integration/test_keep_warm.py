@@ -66,7 +66,7 @@ def test_another_file_gets_workers_of_its_own_and_the_warm_ones_end():
 
 
 def test_warm_workers_end_when_their_time_is_over():
-    with launchers(orphan_timeout="0s", launcher="keep: 4s") as made:
+    with launchers(orphan_timeout="0s", launcher="keep: 6s") as made:
         made.start()
         assert made.job.stop() == 0
         time.sleep(2)  # What must not happen needs time to happen.
