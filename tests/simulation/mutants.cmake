@@ -167,7 +167,7 @@ mutant(adoption_trusts_the_ledger launcher launcher/job/job_adoption.cc "!here.c
 mutant(adoption_forgets_trust launcher launcher/job/job_adoption.cc "  trust_ = NodeTrust(record.trust);" "")
 mutant(warm_workers_end launcher launcher/job/job_end.cc "its_turn && !stays(process)" "its_turn")
 mutant(warm_plan_starts_twice apply launcher/job/job.cc "others > 0" "false")
-mutant(closed_roster_greets launcher launcher/agents/agent_roster.cc "  closed_ = true;" "")
+mutant(closed_roster_greets launcher launcher/agents/agent_roster.cc "std::exchange(closed_, true)" "closed_")
 mutant(scaling_forgets_held scaling launcher/job_scaling.cc "      seen.held += process.load.requests_queued;" "")
 mutant(job_never_moves stragglers launcher/job/job.cc "level > 0 && process.is_worker()" "false && process.is_worker()")
 mutant(scaling_ignores_maximum growing launcher/scaling/autoscaler.cc "  const uint32_t most = ceiling(index, why);" "  const uint32_t most = ceiling(index, why) + 4;")
