@@ -146,6 +146,7 @@ def test_another_job_gets_nodes_of_warm_workers_at_once(agents):  # noqa: F811
     assert time.monotonic() - begun < 60
     assert all(not pathlib.Path(f"/proc/{pid}").exists() for pid in before.values())
     assert second.stop() == 0
+    subprocess.run([BIN, "stop", "--now", "--config", first.config], check=True, timeout=90)  # Its own machine's agent.
 
 
 def test_engines_of_another_make_stay_warm_too(tmp_path):
