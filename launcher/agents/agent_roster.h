@@ -53,7 +53,7 @@ struct AgentUnreachable {
   AgentFrame frame;
 };
 struct RosterClosed {  // The job is over.
-  // What runs stays warm for so long, and agents answer that they have heard it; 0: it ends.
+  // All processes stay warm for so long, and agents answer that they have heard it; 0: they end.
   Duration keep{};
 };
 using RosterEvent =

@@ -58,7 +58,7 @@ void Job::on(const StopAsked& event, Turn& turn) {
   drain_next(turn);
 }
 
-// One that is about to end, or of which nobody knows whether it works, is worth nothing to others.
+// Only one that serves, and is to go on, is worth something to the next job.
 bool Job::stays(const Process& process) const {
   return keeps_warm_ && (process.is_worker() || process.is_store()) && process.serving() &&
          !process.killed && process.fate == Fate::kRestart;
