@@ -115,9 +115,13 @@ void read(ConfigReader& in, EngineConfig& config) {
            {"Most tokens of one engine step, over all sequences.", "tokens"}, {1, 16384});
   in.field("shared_kv", config.shared_kv,
            {"Keep KV in memory that a prefill worker on the same machine can write directly."});
-  in.field("gpu", config.gpu,
-           {"Compute on the GPU that `gpu.device` names, and keep KV in its memory. "
-            "`llama` needs a build with CUDA: `./dev build cuda`."});
+  uint32_t part = config.gpu ? config.gpu_percent : 0;
+  in.portion("gpu", part,
+             {"Compute on the GPU that `gpu.device` names, and keep KV in its memory. "
+              "`llama` needs a build with CUDA: `./dev build cuda`. 0.5: a worker gets half of a "
+              "GPU, and others get the rest (docs/how-to/gpus.md#share-a-gpu)."});
+  config.gpu = part > 0;
+  config.gpu_percent = part > 0 ? part : 100;
   in.field("near", config.near,
            {"Choose GPUs that are near each other, and use the NICs, CPU cores and memory that are "
             "nearest to them. `false`: take GPUs in the order of their numbers, and set nothing. "

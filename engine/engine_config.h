@@ -36,7 +36,8 @@ struct EngineConfig {
   // Prompt and output; rounded up so that a window fills whole pages.
   uint32_t tokens_per_sequence = 2048;
   uint32_t batch_tokens = 512;  // Per step, over all sequences.
-  bool shared_kv = true;  // KV memory in one sealed memfd per sequence, for the shm transport.
+  bool shared_kv = true;       // KV memory in one sealed memfd per sequence, for the shm transport.
+  uint32_t gpu_percent = 100;  // Of the GPU, with `gpu`; less than all only of a single one.
   bool gpu = false;  // The GPU's memory holds the KV and, except for the fake engine, the model.
   // Its GPUs are near each other, and its NICs, CPUs and memory near them, where that is known.
   bool near = true;

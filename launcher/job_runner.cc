@@ -21,6 +21,7 @@ void add_part(const std::vector<Node>& nodes, const Demand& demand, const PlaceP
               net::ProcessSpec& spec) {
   const NearDevices near = near_devices(nodes, part, demand);
   spec.gpus = gpus_text(part.gpus);
+  spec.gpu_percent = demand.gpu_percent;
   spec.cpus = near.cpus;
   spec.memory_node = near.memory_node;
   spec.nics = near.nics_text();

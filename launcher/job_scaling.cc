@@ -82,7 +82,8 @@ std::vector<ScaledGroup> scaled_groups(const JobConfig& config, const LaunchPlan
                       .role = each.role,
                       .model = each.model,
                       .scaling = scaling_of(config, each.role, each.model),
-                      .gpus = each.group.demand.gpus * each.group.demand.parts});
+                      .gpu_percent = each.group.demand.gpus * each.group.demand.parts *
+                                     each.group.demand.gpu_percent});
   }
   return groups;
 }

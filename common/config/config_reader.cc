@@ -297,6 +297,32 @@ void ConfigReader::field(std::string_view key, bool& value, FieldText text) {
   value = written == "true";
 }
 
+void ConfigReader::portion(std::string_view key, uint32_t& hundredths, FieldText text) {
+  const auto shown = [](uint32_t value) {
+    return value % 100 == 0 ? format(value != 0) : portion_text(value);
+  };
+  if (state_->put(key, shown(hundredths), true)) {
+    return;
+  }
+  constexpr const char* kType = "true, false, or a part such as 0.5";
+  const ConfigEntry* entry = state_->declare_word(key, kType, shown(hundredths), "", text, kType);
+  if (entry == nullptr) {
+    return;
+  }
+  const std::string& written = entry->value.text;
+  const auto part = written == "true"    ? std::optional(100U)
+                    : written == "false" ? std::optional(0U)
+                                         : parse_portion(written);
+  if (!part) {
+    state_->complain(*entry,
+                     "expected true, false, or a part from 0.01 to 1 with at most two "
+                     "decimals, got " +
+                         quote(written));
+    return;
+  }
+  hundredths = *part;
+}
+
 void ConfigReader::path(std::string_view key, std::string& value, FieldText text,
                         std::string_view ending) {
   const auto is_path = [&] {

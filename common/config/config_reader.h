@@ -74,6 +74,8 @@ class ConfigReader {
   void field(std::string_view key, uint64_t& value, FieldText text,
              FieldRange<uint64_t> range = {});
   void field(std::string_view key, double& value, FieldText text, FieldRange<double> range = {});
+  // In hundredths: `false` is 0, `true` is 100, and "0.25" is 25. Integer spelling of both, too.
+  void portion(std::string_view key, uint32_t& hundredths, FieldText text);
   // "250ms", "5s", "10min"; a number without a unit is refused.
   void field(std::string_view key, Duration& value, FieldText text,
              FieldRange<Duration> range = {});

@@ -73,6 +73,31 @@ std::string format_duration(Duration duration) {
   return duration == Duration::zero() ? "0s" : std::to_string(duration.count()) + "ns";
 }
 
+std::optional<uint32_t> parse_portion(std::string_view text) {
+  const size_t point = std::min(text.find('.'), text.size());
+  const std::string_view whole = text.substr(0, point);
+  std::string decimals(text.substr(std::min(point + 1, text.size())));
+  while (decimals.size() > 2 && decimals.ends_with('0')) {
+    decimals.pop_back();
+  }
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  const bool form = (whole == "0" || whole == "1" || (whole.empty() && !decimals.empty())) &&
+                    decimals.size() <= 2 && std::ranges::all_of(decimals, digit);
+  if (!form) {
+    return std::nullopt;
+  }
+  decimals.resize(2, '0');
+  const uint32_t hundredths =
+      (whole == "1" ? 100U : 0U) + static_cast<uint32_t>(std::stoul(decimals));
+  return hundredths <= 100 ? std::optional(hundredths) : std::nullopt;
+}
+
+std::string portion_text(uint64_t hundredths) {
+  std::string decimals = std::to_string(100 + hundredths % 100).substr(1);
+  decimals.erase(decimals.find_last_not_of('0') + 1);
+  return std::to_string(hundredths / 100) + (decimals.empty() ? "" : "." + decimals);
+}
+
 std::string in_bytes(const std::string& written) {
   for (const auto& [unit, shift] : kByteUnits) {
     if (written.ends_with(unit)) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,11 @@ namespace pdjob {
 std::optional<Duration> parse_duration(std::string_view text);
 // The same form, in the largest unit that keeps the exact value.
 std::string format_duration(Duration duration);
+
+// A part of 1 with at most two decimals, "0.25" or "1", in hundredths; both ends are allowed.
+std::optional<uint32_t> parse_portion(std::string_view text);
+// The same form: "0.25", "0.5", "1".
+std::string portion_text(uint64_t hundredths);
 
 // "8GiB" as "8589934592". Any other text stays as it is.
 std::string in_bytes(const std::string& written);

@@ -61,6 +61,9 @@ Template template_of(const EngineRecipe& recipe, const ForeignConfig& config,
   Template all{.args = recipe.command, .environment = recipe.environment};
   all.add(part_of(values.role, recipe.prefill, recipe.decode, recipe.both));
   all.add(values.gpu ? recipe.gpu : recipe.cpu);
+  if (values.gpu_percent < 100) {
+    all.add(recipe.gpu_part);
+  }
   const Texts sizes = parallel_args(shape_wish(recipe, config, values.gpu));
   all.args.insert(all.args.end(), sizes.begin(), sizes.end());
   if (values.shape.nodes > 1) {
@@ -109,6 +112,14 @@ std::string gibibytes(uint64_t bytes) {
   return std::to_string(thousandths / 1000) + (fraction.empty() ? "" : "." + fraction);
 }
 
+// Nine tenths, with three decimals: the rest is for what an engine does not count, such as the
+// driver's own memory for it.
+std::string gpu_memory(uint32_t percent) {
+  std::string text = std::to_string(1000 + 9 * percent).substr(1);
+  text.erase(text.find_last_not_of('0') + 1);
+  return "0." + text;
+}
+
 Words words_of(const EngineRecipe& recipe, const ForeignConfig& config,
                const EngineValues& values) {
   const auto lease = std::chrono::ceil<std::chrono::seconds>(values.lease).count();
@@ -122,6 +133,7 @@ Words words_of(const EngineRecipe& recipe, const ForeignConfig& config,
                  {"lease_seconds", std::to_string(lease)},
                  {"threads", std::to_string(values.threads)},
                  {"device", values.gpu ? "cuda" : "cpu"},
+                 {"gpu_memory", gpu_memory(values.gpu_percent)},
                  {"tensor", std::to_string(shape.tensor)},
                  {"pipeline", std::to_string(shape.pipeline)},
                  {"data", std::to_string(shape.data)},

@@ -33,6 +33,7 @@ struct EngineValues {
   Duration lease{};       // For how long a prefill engine keeps KV that nobody has fetched.
   uint32_t threads = 1;
   bool gpu = false;
+  uint32_t gpu_percent = 100;  // Of each of its GPUs.
   EngineShape shape;
   uint32_t part = 0;             // Which of its nodes this is; the first one serves.
   std::string head_host;         // Of the first one; empty: this is it.

@@ -28,10 +28,10 @@ constexpr const char* kEventsPort = "kv_events_port";
 constexpr const char* kReplayPort = "kv_replay_port";
 
 WordNames known_words(const EngineRecipe& recipe) {
-  WordNames known = {"model",     "served_name", "name",          "role",    "host",
-                     "port",      "engine_id",   "lease_seconds", "threads", "device",
-                     "tensor",    "pipeline",    "data",          "gpus",    "nodes",
-                     "node_rank", "head_host",   "interface"};
+  WordNames known = {"model",     "served_name", "name",          "role",      "host",
+                     "port",      "engine_id",   "lease_seconds", "threads",   "device",
+                     "tensor",    "pipeline",    "data",          "gpus",      "nodes",
+                     "node_rank", "head_host",   "interface",     "gpu_memory"};
   for (const auto* const ports : {&recipe.ports, &recipe.rank_ports, &recipe.head_ports}) {
     known.insert(ports->begin(), ports->end());
   }
@@ -408,6 +408,10 @@ void read(ConfigReader& in, EngineRecipe& recipe) {
             recipe.both);
   read_part(in, "cpu", {"Additions for an engine that computes on CPUs."}, known, recipe.cpu);
   read_part(in, "gpu", {"Additions for an engine that computes on a GPU."}, known, recipe.gpu);
+  read_part(in, "gpu_part",
+            {"Additions, on top, for an engine that has a part of a GPU. {gpu_memory} is what it "
+             "may take of the GPU's memory: nine tenths of its part, such as 0.45."},
+            known, recipe.gpu_part);
   read_spread(in, known, recipe);
   WordNames known_near = known;
   known_near.insert(kNicWords.begin(), kNicWords.end());

@@ -113,7 +113,8 @@ struct EngineRecipe {
   RecipePart both;  // An engine that does all of a request.
   RecipePart cpu;
   RecipePart gpu;
-  RecipePart near;  // An engine whose nearest NICs are known.
+  RecipePart gpu_part;  // On top, for an engine that has a part of a GPU: it keeps to {gpu_memory}.
+  RecipePart near;      // An engine whose nearest NICs are known.
   // The variable from which it takes the key that it asks of clients. Empty: it asks for none.
   std::string key_environment;
   std::vector<std::string> open;   // What answers without the key.

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/config/config_file.h"
+#include "common/config/config_text.h"
 #include "common/parse_number.h"
 #include "engine/recipes/options.h"
 
@@ -236,6 +237,31 @@ ShapeWish shape_wish(const EngineRecipe& recipe, const ForeignConfig& config, bo
 EngineShape shape_of(const ForeignConfig& config, bool gpu) {
   const EngineRecipe recipe = recipe_of(config);
   return shape_of(shape_wish(recipe, config, gpu));
+}
+
+std::optional<ShapeProblem> part_problem(const EngineRecipe& recipe, const ForeignConfig& config,
+                                         uint32_t gpu_percent) {
+  if (gpu_percent == 100) {
+    return std::nullopt;
+  }
+  const std::string part = portion_text(gpu_percent) + " of a GPU";
+  if (const uint32_t ranks = shape_of(shape_wish(recipe, config, true)).ranks; ranks > 1) {
+    return ShapeProblem{"gpu", "is " + part + ", and the engine has " + std::to_string(ranks) +
+                                   " ranks: such an engine takes whole GPUs, `gpu: true`"};
+  }
+  for (size_t i = 0; i < recipe.gpu_part.args.size(); ++i) {
+    const std::string& option = recipe.gpu_part.args[i];
+    const auto own = is_option(option) ? option_of(config.args, option) : std::nullopt;
+    const auto taken = own && option_value(recipe.gpu_part.args, i) == "{gpu_memory}"
+                           ? parse_number<double>(*own)
+                           : std::nullopt;
+    if (taken && *taken > gpu_percent / 100.0) {
+      return ShapeProblem{"args", option_name(option) + " " + *own +
+                                      " takes more than the engine's " + part +
+                                      ": leave it out, or give the engine more"};
+    }
+  }
+  return std::nullopt;
 }
 
 uint32_t ports_of_engine(const ForeignConfig& config) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ EngineRecipe recipe_at(const ForeignConfig& config, const std::string& host);
 // wish.
 ShapeWish shape_wish(const EngineRecipe& recipe, const ForeignConfig& config, bool gpu);
 EngineShape shape_of(const ForeignConfig& config, bool gpu);
+// What contradicts that an engine has such a part of a GPU.
+std::optional<ShapeProblem> part_problem(const EngineRecipe& recipe, const ForeignConfig& config,
+                                         uint32_t gpu_percent);
 
 // Why such an engine cannot tell its KV events to the router, or what would be wrong with them.
 // `block_tokens`: the router knows blocks of multiples of so many. Empty: nothing is.

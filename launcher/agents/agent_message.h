@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/clusters/cluster.h"
+#include "launcher/placement/demand.h"
 #include "launcher/placement/topology.h"
 
 namespace pdjob::launcher {
@@ -35,6 +36,7 @@ struct AgentHello {
   uint64_t memory_bytes = 0;
   std::string memory_bound;  // The same.
   std::vector<std::string> gpus;
+  GpuParts gpu_parts;  // As in Node.
   std::vector<std::pair<std::string, std::string>> labels;
   NodeTopology topology;
 };

@@ -54,6 +54,7 @@ Node node_of(const AgentOptions& options) {
     node.cores = options.cores;
     node.cores_bound = options.granted;
   }
+  node.gpu_parts = options.gpu_parts;
   if (!options.granted.empty() && options.memory_bytes > 0) {
     node.memory_bytes = options.memory_bytes;
     node.memory_bound = options.granted;
@@ -70,6 +71,7 @@ AgentHello hello_of(const AgentOptions& options, const Node& node) {
                    .memory_bytes = node.memory_bytes,
                    .memory_bound = node.memory_bound,
                    .gpus = node.gpus,
+                   .gpu_parts = node.gpu_parts,
                    .labels = options.labels,
                    .topology = node.topology};
   hello.gpus.resize(std::min(hello.gpus.size(), kNodeFactsMax));

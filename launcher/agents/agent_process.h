@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/placement/demand.h"
 #include "net/http/http_address.h"
 
 namespace pdjob::launcher {
@@ -23,6 +24,7 @@ struct AgentOptions {
   std::vector<std::pair<std::string, std::string>> labels;
   uint32_t cores = 0;         // That the node offers at most; 0: all that the agent may use.
   uint64_t memory_bytes = 0;  // The same.
+  GpuParts gpu_parts = {};    // As in Node.
   // "granted by Ray": a scheduler says what the node may use, and knows better; empty: none does.
   std::string granted;
   int lifeline = -1;  // The agent ends when nobody holds its other end any more; -1: none.

@@ -37,6 +37,7 @@ bool is_plain(const NodeTopology& topology) {
 bool is_plain(const AgentHello& hello) {
   return is_printable(hello.build) && is_printable(hello.cores_bound) &&
          is_printable(hello.memory_bound) && std::ranges::all_of(hello.gpus, is_printable) &&
+         std::ranges::all_of(hello.gpu_parts, is_printable, &GpuParts::value_type::first) &&
          std::ranges::all_of(hello.labels,
                              [](const auto& label) {
                                return is_printable(label.first) && is_printable(label.second);
@@ -208,6 +209,7 @@ void AgentRoster::greet(const std::string& route, const AgentHello& hello, Turn&
                 .memory_bytes = hello.memory_bytes,
                 .memory_bound = hello.memory_bound,
                 .gpus = hello.gpus,
+                .gpu_parts = hello.gpu_parts,
                 .cluster = setting_.cluster,
                 .labels = {hello.labels.begin(), hello.labels.end()},
                 .topology = hello.topology};

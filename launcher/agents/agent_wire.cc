@@ -44,6 +44,7 @@ void fields(Codec& codec, Of<AgentHello, Codec> message) {
   codec.value(message.memory_bytes);
   text(codec, message.memory_bound);
   text_list(codec, message.gpus, kFacts);
+  part_map(codec, message.gpu_parts, kFacts);
   label_list(codec, message.labels, kFacts);
   topology(codec, message.topology, message.gpus.size());
 }

@@ -10,7 +10,7 @@
 
 namespace pdjob::launcher {
 
-inline constexpr uint16_t kAgentWireVersion = 7;
+inline constexpr uint16_t kAgentWireVersion = 8;
 
 std::string encode(const AgentFrame& frame);
 // kCorrupt: not a message. kUnsupported: another version.

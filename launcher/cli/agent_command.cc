@@ -105,6 +105,7 @@ Result<AgentOptions> share_options(int spec_fd, const Places& places) {
       .labels = {share.labels.begin(), share.labels.end()},
       .cores = share.cores,
       .memory_bytes = share.memory_bytes,
+      .gpu_parts = share.gpu_parts,
       .granted = "its share of the pool"};
 }
 

@@ -13,6 +13,7 @@
 #include "common/os/affinity.h"
 #include "common/os/machine_share.h"
 #include "engine/threads/thread_board.h"
+#include "launcher/clusters/gpu_slices.h"
 #include "launcher/clusters/machine_topology.h"
 #include "launcher/clusters/topology_here.h"
 #include "launcher/clusters/vital_signs.h"
@@ -47,6 +48,13 @@ Result<net::Fd> memfd_with(const std::string& text) {
 std::vector<std::string> usable_gpus() {
   if (const char* const setting = std::getenv(kVisibleGpus); setting != nullptr) {
     return gpus_of_setting(setting);
+  }
+  if (has_gpu_slices("")) {
+    auto gpus = gpus_with_slices(printed_by("nvidia-smi", {"-L"}, std::chrono::seconds(10)));
+    if (!gpus.empty()) {
+      return gpus;
+    }
+    log::warn("nvidia-smi -L does not name the slices (MIG) of this machine's GPUs");
   }
   std::vector<std::string> gpus;
   const size_t files = gpu_device_files();
@@ -191,6 +199,9 @@ Result<int64_t> LocalCluster::start(const SpawnOrder& order) {
                           .output = log_fd.get()};
   if (!spec.gpus.empty()) {
     child.environment.emplace_back(kVisibleGpus, spec.gpus);
+  }
+  if (spec.gpu_percent < kWholeGpu) {
+    child.environment.emplace_back(kMpsThreads, std::to_string(spec.gpu_percent));
   }
   child.affinity = Affinity(parse_number_list(spec.cpus).value_or(NumberList()),
                             parse_number_list(spec.memory_node).value_or(NumberList()));

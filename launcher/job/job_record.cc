@@ -66,6 +66,7 @@ void fields(Codec& codec, Of<Node, Codec> node) {
   codec.value(node.memory_bytes);
   text(codec, node.memory_bound);
   text_list(codec, node.gpus, kBounds);
+  part_map(codec, node.gpu_parts, kBounds);
   text(codec, node.cluster);
   label_map(codec, node.labels, kBounds);
   codec.value(node.routers_only);
@@ -78,6 +79,7 @@ void fields(Codec& codec, Of<Demand, Codec> demand) {
   codec.value(demand.parts);
   codec.value(demand.cores);
   codec.value(demand.gpus);
+  codec.value(demand.gpu_percent);
   codec.value(demand.lends);
   codec.value(demand.memory_bytes);
   text(codec, demand.file);

@@ -23,12 +23,18 @@ enum class Near {
   kAll,      // Its NICs, too. Then its KV may go over these alone.
 };
 
+inline constexpr uint32_t kWholeGpu = 100;
+
+// By name of the GPU, the percent of it: less than all, and more than nothing.
+using GpuParts = std::map<std::string, uint32_t>;
+
 // Workers with equal demands are one group.
 struct Demand {
   // An engine over several nodes has as many parts. All below is of one part.
   uint32_t parts = 1;
-  uint32_t cores = 0;         // Engine threads; 0 for a router, which needs little.
-  uint32_t gpus = 0;          // Whole ones.
+  uint32_t cores = 0;  // Engine threads; 0 for a router, which needs little.
+  uint32_t gpus = 0;
+  uint32_t gpu_percent = kWholeGpu;  // Of each of them; less only of a single one.
   bool lends = false;         // Its engine and others of the node lend each other idle threads.
   uint64_t memory_bytes = 0;  // Of its own: KV and buffers.
   std::string file;           // The model's file. A node's processes map it together, once.
@@ -39,6 +45,7 @@ struct Demand {
   std::map<std::string, std::string> labels;  // Each must be a label of the node.
   Arrange arrange = Arrange::kSpread;
   Near near = Near::kAll;
+  bool shares_gpu() const { return gpus > 0 && gpu_percent < kWholeGpu; }
   friend bool operator==(const Demand&, const Demand&) = default;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -186,7 +188,8 @@ Members Placer::order_by(First first, const Counts& wanted, bool overcommit) con
     const Demand& demand = groups_[g].demand;
     if (first == First::kLargest) {
       const auto memory = static_cast<int64_t>(demand.memory_bytes);
-      order.push_back({{-int64_t{demand.gpus}, -int64_t{demand.cores}, -memory}, g});
+      const int64_t gpus = int64_t{demand.gpus} * demand.gpu_percent;
+      order.push_back({{-gpus, -int64_t{demand.cores}, -memory}, g});
       continue;
     }
     constexpr uint64_t kFull = 1000;  // Times of what is wanted.
@@ -266,15 +269,24 @@ std::optional<Attempt> Placer::search(Division& division) {
   }
   division.searches_left -= 1;
   const std::vector<NodeShare> nodes = placement_.shares();
-  const SearchResult result = search_places(nodes, division.wants, division.overcommit);
+  // Parts of GPUs are taken as the search takes them: the larger ones first.
+  std::vector<size_t> order(division.wants.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](size_t w) { return division.wants[w].demand.gpu_percent; });
+  std::vector<SearchGroup> wants;
+  for (const size_t w : order) {
+    wants.push_back(division.wants[w]);
+  }
+  const SearchResult result = search_places(nodes, wants, division.overcommit);
   gave_up_ = gave_up_ || result.outcome == SearchResult::Outcome::kGivenUp;
   if (result.outcome != SearchResult::Outcome::kFound) {
     return std::nullopt;
   }
   Attempt attempt = begin();
-  for (size_t w = 0; w < division.wants.size(); ++w) {
-    const size_t g = division.groups[w];
-    const uint32_t workers = division.wants[w].workers;
+  for (size_t w = 0; w < wants.size(); ++w) {
+    const size_t g = division.groups[order[w]];
+    const uint32_t workers = wants[w].workers;
     std::vector<std::string> parts;  // Their nodes. None has more than there are workers.
     for (size_t n = 0; n < nodes.size(); ++n) {
       parts.insert(parts.end(), result.counts[w][n], nodes[n].node().name);
@@ -316,6 +328,7 @@ std::string Placer::shortage(const Counts& wanted) const {
     const Shortfall each{
         .cores = groups_[g].demand.cores,
         .gpus = groups_[g].demand.gpus,
+        .gpu_percent = groups_[g].demand.gpu_percent,
         .memory_bytes = groups_[g].demand.memory_bytes + groups_[g].demand.file_bytes};
     text += (text.empty() ? "" : "; ") + groups_[g].name + " has places for " +
             std::to_string(placed) + " of " + std::to_string(wanted[g]) + " workers, each with " +

@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 #include <tuple>
+
+#include "common/check.h"
 
 namespace pdjob::launcher {
 namespace {
@@ -17,13 +20,15 @@ struct Left {
   int64_t cores = 0;
   int64_t gpus = 0;
   int64_t memory = 0;
-  std::vector<int64_t> file_uses;  // By file.
+  std::vector<int64_t> file_uses;   // By file.
+  std::vector<uint32_t> gpu_parts;  // Percent of each GPU; empty: nobody wants a part of one.
   friend bool operator==(const Left&, const Left&) = default;
 };
 
 struct Want {
   int64_t cores = 0;
   int64_t gpus = 0;
+  uint32_t gpu_percent = kWholeGpu;
   int64_t memory = 0;
   size_t file = 0;  // The first of several groups brings it to a node.
   int64_t file_bytes = 0;
@@ -40,6 +45,43 @@ uint32_t times(int64_t free, int64_t each) {
   return free <= 0 ? 0 : static_cast<uint32_t>(std::min<int64_t>(free / each, kMany));
 }
 
+uint32_t parts_in(const std::vector<uint32_t>& left, uint32_t percent) {
+  uint32_t parts = 0;
+  for (const uint32_t each : left) {
+    parts += each / percent;
+  }
+  return parts;
+}
+
+// Each takes the fullest GPUs that have room for it. Requires: there is room. Parts that divide
+// each other fit like this whenever they fit at all, if the larger ones come first.
+void take_gpus(std::vector<uint32_t>& left, const Want& want, uint32_t workers) {
+  for (int64_t more = workers * want.gpus; more > 0; --more) {
+    auto fullest = left.end();
+    for (auto each = left.begin(); each != left.end(); ++each) {
+      if (*each >= want.gpu_percent && (fullest == left.end() || *each < *fullest)) {
+        fullest = each;
+      }
+    }
+    PDJOB_CHECK(fullest != left.end());
+    *fullest -= want.gpu_percent;
+  }
+  std::ranges::sort(left);
+}
+
+bool parts_divide_each_other(const std::vector<SearchGroup>& groups) {
+  uint32_t larger = 0;
+  for (const SearchGroup& group : groups) {
+    if (group.demand.shares_gpu()) {
+      if (larger % group.demand.gpu_percent != 0) {
+        return false;
+      }
+      larger = group.demand.gpu_percent;
+    }
+  }
+  return true;
+}
+
 // One decision after the other: how many workers of a group one node gets. The decisions for the
 // first group come first, from the first node to the last one.
 class Search {
@@ -53,14 +95,21 @@ class Search {
       wants_.push_back(
           {.cores = demand.cores,
            .gpus = demand.gpus,
+           .gpu_percent = demand.gpu_percent,
            .memory = static_cast<int64_t>(demand.memory_bytes),
            .file = files.try_emplace(demand.file, files.size()).first->second,
            .file_bytes = demand.file.empty() ? 0 : static_cast<int64_t>(demand.file_bytes),
            .workers = group.workers * demand.parts,
            .most = demand.parts > 1 ? group.workers : kMany});
+      divides_gpus_ = divides_gpus_ || demand.shares_gpu();
     }
     for (size_t n = 0; n < nodes.size(); ++n) {
       measure(nodes[n], groups, files, overcommit, nodes_[n]);
+      if (divides_gpus_) {
+        nodes_[n].gpu_parts = nodes[n].gpu_parts_free();
+        std::ranges::sort(nodes_[n].gpu_parts);
+        nodes_[n].left.gpu_parts = nodes_[n].gpu_parts;
+      }
     }
     counts_.assign(wants_.size(), std::vector<uint32_t>(nodes_.size()));
     order_nodes();
@@ -83,8 +132,9 @@ class Search {
   struct NodeLeft {
     size_t index = 0;  // As given.
     Left left;
-    std::vector<char> open;  // By group: the node is accepted.
-    bool limited = true;     // Otherwise only files count.
+    std::vector<uint32_t> gpu_parts;  // Before the first decision.
+    std::vector<char> open;           // By group: the node is accepted.
+    bool limited = true;              // Otherwise only files count.
     bool alike(const NodeLeft& other) const {
       return left == other.left && open == other.open && limited == other.limited;
     }
@@ -121,7 +171,7 @@ class Search {
     }
     const auto key = [](const NodeLeft& node) {
       return std::tie(node.left.cores, node.left.gpus, node.left.memory, node.open, node.limited,
-                      node.left.file_uses);
+                      node.left.file_uses, node.left.gpu_parts);
     };
     std::ranges::sort(nodes_, [&](const NodeLeft& a, const NodeLeft& b) {
       return key(a) != key(b) ? key(a) > key(b) : a.index < b.index;
@@ -149,12 +199,30 @@ class Search {
     if (!node.limited) {
       return want.most;
     }
-    return std::min({want.most, times(node.left.cores, want.cores),
-                     times(node.left.gpus, want.gpus),
+    const uint32_t gpus = want.gpu_percent < kWholeGpu
+                              ? parts_in(node.left.gpu_parts, want.gpu_percent)
+                              : times(node.left.gpus, want.gpus);
+    return std::min({want.most, times(node.left.cores, want.cores), gpus,
                      times(node.left.memory - file, want.memory)});
   }
 
-  // The node gets so many workers more of the group, or fewer.
+  // The node gets so many workers of the group.
+  void set_count(size_t g, size_t n, uint32_t workers) {
+    const int64_t more = int64_t{workers} - counts_[g][n];
+    counts_[g][n] = workers;
+    move(g, n, more);
+  }
+
+  // The groups up to this one take their GPUs anew: which of them were whole depends on the order.
+  void divide_gpus(size_t g, size_t n) {
+    Left& left = nodes_[n].left;
+    left.gpu_parts = nodes_[n].gpu_parts;
+    for (size_t each = 0; each <= g; ++each) {
+      take_gpus(left.gpu_parts, wants_[each], counts_[each][n]);
+    }
+    left.gpus = std::ranges::count(left.gpu_parts, kWholeGpu);
+  }
+
   void move(size_t g, size_t n, int64_t workers) {
     if (workers == 0) {
       return;
@@ -163,8 +231,12 @@ class Search {
     const Want& want = wants_[g];
     if (nodes_[n].limited) {
       left.cores -= workers * want.cores;
-      left.gpus -= workers * want.gpus;
       left.memory -= workers * want.memory;
+      if (divides_gpus_) {
+        divide_gpus(g, n);
+      } else {
+        left.gpus -= workers * want.gpus;
+      }
     }
     int64_t& uses = left.file_uses[want.file];
     const bool had = uses > 0;
@@ -182,6 +254,12 @@ class Search {
     return sums;
   }
 
+  static int64_t gpu_percent_of(const NodeLeft& node) {
+    const std::vector<uint32_t>& parts = node.left.gpu_parts;
+    return parts.empty() ? node.left.gpus * kWholeGpu
+                         : std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  }
+
   // Whether the nodes have enough in sum for this and the later groups.
   bool enough_in_sum(size_t g) const {
     Left left;
@@ -192,12 +270,12 @@ class Search {
         return true;
       }
       left.cores += open ? std::max<int64_t>(node.left.cores, 0) : 0;
-      left.gpus += open ? node.left.gpus : 0;
+      left.gpus += open ? gpu_percent_of(node) : 0;
       left.memory += open ? std::max<int64_t>(node.left.memory, 0) : 0;
     }
     for (size_t each = g; each < wants_.size(); ++each) {
       left.cores -= wants_[each].workers * wants_[each].cores;
-      left.gpus -= wants_[each].workers * wants_[each].gpus;
+      left.gpus -= wants_[each].workers * wants_[each].gpus * wants_[each].gpu_percent;
       left.memory -= wants_[each].workers * wants_[each].memory;
     }
     return left.cores >= 0 && left.gpus >= 0 && left.memory >= 0;
@@ -223,6 +301,7 @@ class Search {
 
   std::vector<NodeLeft> nodes_;
   std::vector<Want> wants_;
+  bool divides_gpus_ = false;  // Somebody wants a part of a GPU.
   std::vector<char> like_previous_;
   std::vector<std::vector<uint32_t>> counts_;
   std::vector<std::vector<uint64_t>> rooms_;
@@ -248,8 +327,7 @@ bool Search::descend() {
   if (least > most) {
     return false;
   }
-  move(g, n, most);
-  counts_[g][n] = most;
+  set_count(g, n, most);
   frames_.push_back({.taken = most, .least = least, .before = waiting});
   return true;
 }
@@ -260,14 +338,11 @@ bool Search::back() {
     const size_t g = (frames_.size() - 1) / nodes_.size();
     const size_t n = (frames_.size() - 1) % nodes_.size();
     Frame& last = frames_.back();
-    move(g, n, -int64_t{last.taken});
     if (last.taken > last.least) {
-      --last.taken;
-      move(g, n, last.taken);
-      counts_[g][n] = last.taken;
+      set_count(g, n, --last.taken);
       return true;
     }
-    counts_[g][n] = 0;
+    set_count(g, n, 0);
     frames_.pop_back();
   }
   return false;
@@ -293,7 +368,11 @@ Outcome Search::decide() {
 SearchResult search_places(const std::vector<NodeShare>& nodes,
                            const std::vector<SearchGroup>& groups, bool overcommit,
                            uint64_t steps_max) {
-  return Search(nodes, groups, overcommit, steps_max).run();
+  SearchResult result = Search(nodes, groups, overcommit, steps_max).run();
+  if (result.outcome == Outcome::kImpossible && !parts_divide_each_other(groups)) {
+    result.outcome = Outcome::kGivenUp;
+  }
+  return result;
 }
 
 }  // namespace pdjob::launcher

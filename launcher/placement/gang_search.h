@@ -1,5 +1,6 @@
 // Searches all ways to place groups on nodes, without preferences. It finds one if there is one,
-// or runs out of steps. Pure.
+// or runs out of steps. It gives up, too, where parts of GPUs do not divide each other: then a node
+// may have room for them in a way that it does not try. Pure.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,7 @@ struct SearchResult {
   std::vector<std::vector<uint32_t>> counts;
 };
 
+// Requires: groups that want larger parts of GPUs come first.
 SearchResult search_places(const std::vector<NodeShare>& nodes,
                            const std::vector<SearchGroup>& groups, bool overcommit,
                            uint64_t steps_max = kSearchStepsMax);

@@ -82,17 +82,17 @@ std::vector<size_t> choose_gpus(const std::vector<GpuState>& gpus, size_t count)
   if (count == 0) {
     return {};
   }
-  std::vector<uint32_t> uses;
+  std::vector<uint32_t> used;
   for (const GpuState& gpu : gpus) {
-    uses.push_back(gpu.uses);
+    used.push_back(gpu.used);
   }
-  std::ranges::nth_element(uses, uses.begin() + static_cast<std::ptrdiff_t>(count - 1));
-  const uint32_t most = uses[count - 1];
+  std::ranges::nth_element(used, used.begin() + static_cast<std::ptrdiff_t>(count - 1));
+  const uint32_t most = used[count - 1];
   Gpus chosen;
   Gpus pool;
   for (size_t i = 0; i < gpus.size(); ++i) {
-    if (gpus[i].uses <= most) {
-      (gpus[i].uses < most ? chosen : pool).push_back(i);
+    if (gpus[i].used <= most) {
+      (gpus[i].used < most ? chosen : pool).push_back(i);
     }
   }
   const Gpus others = Chooser(gpus).choose(std::move(pool), count - chosen.size());
@@ -101,10 +101,24 @@ std::vector<size_t> choose_gpus(const std::vector<GpuState>& gpus, size_t count)
   return chosen;
 }
 
+size_t choose_part(const std::vector<GpuState>& gpus, uint32_t percent) {
+  PDJOB_CHECK(!gpus.empty());
+  size_t fullest = gpus.size();
+  size_t emptiest = 0;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (gpus[i].used + percent <= kWholeGpu &&
+        (fullest == gpus.size() || gpus[i].used > gpus[fullest].used)) {
+      fullest = i;
+    }
+    emptiest = gpus[i].used < gpus[emptiest].used ? i : emptiest;
+  }
+  return fullest < gpus.size() ? fullest : emptiest;
+}
+
 size_t most_near_free(const std::vector<GpuState>& gpus) {
   Gpus all;
   for (size_t i = 0; i < gpus.size(); ++i) {
-    if (gpus[i].uses == 0) {
+    if (gpus[i].used == 0) {
       all.push_back(i);
     }
   }

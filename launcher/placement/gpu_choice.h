@@ -1,17 +1,18 @@
 // Chooses the GPUs of one worker among those of a node: the least used ones, and of these such that
-// are near each other. Pure.
+// are near each other; for a part of a GPU, the most used one. Pure.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "launcher/placement/demand.h"
 #include "launcher/placement/topology.h"
 
 namespace pdjob::launcher {
 
 struct GpuState {
-  uint32_t uses = 0;  // By workers.
+  uint32_t used = 0;  // Percent, by workers; more than all of it where it is promised twice.
   uint32_t numa = kUnknownGroup;
   uint32_t island = kUnknownGroup;
 };
@@ -21,6 +22,10 @@ struct GpuState {
 // groups leave the order of the list. Returns places in the list, in ascending order. Requires:
 // there are `count` GPUs.
 std::vector<size_t> choose_gpus(const std::vector<GpuState>& gpus, size_t count);
+
+// Of those that have so much left, the one that is used most, so that others stay whole; otherwise
+// the least used one. Returns a place in the list. Requires: there is a GPU.
+size_t choose_part(const std::vector<GpuState>& gpus, uint32_t percent);
 
 // The most free GPUs of one island; where no island is known, of one NUMA node. All free ones, if
 // neither is known.

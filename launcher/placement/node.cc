@@ -12,6 +12,11 @@ std::string with_bound(const std::string& amount, const std::string& bound) {
 
 }  // namespace
 
+uint32_t Node::percent_of(const std::string& gpu) const {
+  const auto part = gpu_parts.find(gpu);
+  return part == gpu_parts.end() ? kWholeGpu : part->second;
+}
+
 std::string cores_text(const Node& node) {
   return with_bound(std::to_string(node.cores) + (node.cores == 1 ? " core" : " cores"),
                     node.cores_bound);

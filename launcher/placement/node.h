@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/placement/demand.h"
 #include "launcher/placement/topology.h"
 
 namespace pdjob::launcher {
@@ -24,6 +25,7 @@ struct Node {
   uint64_t memory_bytes = 0;
   std::string memory_bound;                   // The same.
   std::vector<std::string> gpus;              // Names as in CUDA_VISIBLE_DEVICES.
+  GpuParts gpu_parts = {};                    // Of which it has no whole one.
   std::string cluster = "local";              // As named in the job file.
   std::map<std::string, std::string> labels;  // What groups may ask for.
   bool routers_only = false;                  // Workers are placed on other nodes.
@@ -31,6 +33,8 @@ struct Node {
   // That is slow, not wrong. It is so on the launcher's own machine, where a job is tried out.
   bool overcommits = false;
   NodeTopology topology;
+
+  uint32_t percent_of(const std::string& gpu) const;
   friend bool operator==(const Node&, const Node&) = default;
 };
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "launcher/placement/demand.h"
 #include "launcher/placement/topology.h"
 #include "net/control/wire_fields.h"
 
@@ -19,6 +21,7 @@ struct FieldBounds {
 };
 
 using LabelPairs = std::vector<std::pair<std::string, std::string>>;
+using PartPairs = std::vector<std::pair<std::string, uint32_t>>;
 
 template <class Codec>
 void text_list(Codec& codec, typename Codec::template Ref<std::vector<std::string>> texts,
@@ -33,6 +36,16 @@ void label_list(Codec& codec, typename Codec::template Ref<LabelPairs> labels,
   codec.list(labels, bounds.list_max, [&bounds](Codec& in, auto& label) {
     in.text(label.first, bounds.text_bytes_max);
     in.text(label.second, bounds.text_bytes_max);
+  });
+}
+
+template <class Codec>
+void part_list(Codec& codec, typename Codec::template Ref<PartPairs> parts,
+               const FieldBounds& bounds) {
+  codec.list(parts, bounds.list_max, [&bounds](Codec& in, auto& part) {
+    in.text(part.first, bounds.text_bytes_max);
+    in.value(part.second);
+    in.require(part.second > 0 && part.second < kWholeGpu);
   });
 }
 
@@ -61,6 +74,14 @@ inline void label_map(net::WireReader& reader, std::map<std::string, std::string
   LabelPairs list;
   label_list(reader, list, bounds);
   labels = {list.begin(), list.end()};
+}
+inline void part_map(net::WireWriter& writer, const GpuParts& parts, const FieldBounds& bounds) {
+  part_list(writer, PartPairs(parts.begin(), parts.end()), bounds);
+}
+inline void part_map(net::WireReader& reader, GpuParts& parts, const FieldBounds& bounds) {
+  PartPairs list;
+  part_list(reader, list, bounds);
+  parts = {list.begin(), list.end()};
 }
 
 }  // namespace pdjob::launcher

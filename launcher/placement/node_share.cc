@@ -1,11 +1,16 @@
 #include "launcher/placement/node_share.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "common/config/config_text.h"
+
 namespace pdjob::launcher {
 namespace {
+
+constexpr uint64_t kNoGpuBound = std::numeric_limits<uint64_t>::max();
 
 uint64_t missing(uint64_t wanted, int64_t free) {
   const uint64_t there = free > 0 ? static_cast<uint64_t>(free) : 0;
@@ -42,13 +47,17 @@ std::string count_text(uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
+std::string gpu_count_text(uint64_t gpus, uint32_t percent) {
+  return percent == kWholeGpu ? count_text(gpus, "GPU") : portion_text(percent) + " of a GPU";
+}
+
 std::string Shortfall::text() const {
   std::vector<std::string> parts;
   if (cores > 0) {
     parts.push_back(count_text(cores, "core"));
   }
   if (gpus > 0) {
-    parts.push_back(count_text(gpus, "GPU"));
+    parts.push_back(gpu_count_text(gpus, gpu_percent));
   }
   if (memory_bytes > 0) {
     constexpr uint64_t kMiB = 1 << 20;
@@ -88,16 +97,16 @@ void NodeShare::resize(const Node& node) {
 
 void NodeShare::count_free_gpus() {
   const std::vector<GpuState> states = gpu_states();
-  gpus_free_ = static_cast<uint64_t>(std::ranges::count(states, 0U, &GpuState::uses));
+  gpus_free_ = static_cast<uint64_t>(std::ranges::count(states, 0U, &GpuState::used));
   near_gpus_free_ = node_.topology.gpus.empty() ? gpus_free_ : most_near_free(states);
 }
 
 std::vector<GpuState> NodeShare::gpu_states() const {
   std::vector<GpuState> states;
   for (const std::string& gpu : node_.gpus) {
-    GpuState state;
-    if (const auto uses = gpu_uses_.find(gpu); uses != gpu_uses_.end()) {
-      state.uses = uses->second;
+    GpuState state{.used = kWholeGpu - node_.percent_of(gpu)};
+    if (const auto used = gpu_used_.find(gpu); used != gpu_used_.end()) {
+      state.used += used->second;
     }
     if (states.size() < node_.topology.gpus.size()) {
       const GpuFacts& facts = node_.topology.gpus[states.size()];
@@ -109,6 +118,25 @@ std::vector<GpuState> NodeShare::gpu_states() const {
   return states;
 }
 
+std::vector<uint32_t> NodeShare::gpu_parts_free() const {
+  std::vector<uint32_t> parts;
+  for (const GpuState& state : gpu_states()) {
+    parts.push_back(kWholeGpu - std::min(kWholeGpu, state.used));
+  }
+  return parts;
+}
+
+uint64_t NodeShare::gpu_room(const Demand& demand) const {
+  if (!demand.shares_gpu()) {
+    return demand.gpus == 0 ? kNoGpuBound : gpus_free_ / demand.gpus;
+  }
+  uint64_t room = 0;
+  for (const uint32_t left : gpu_parts_free()) {
+    room += left / demand.gpu_percent;
+  }
+  return room;
+}
+
 int64_t NodeShare::memory_free() const { return memory_for_files() - memory_used_; }
 
 bool NodeShare::accepted_by(const Demand& demand) const { return refusals(node_, demand).empty(); }
@@ -118,8 +146,12 @@ uint64_t NodeShare::file_bytes_to_add(const Demand& demand) const {
 }
 
 Shortfall NodeShare::shortfall(const Demand& demand) const {
+  const uint64_t gpus = demand.shares_gpu()
+                            ? missing(1, static_cast<int64_t>(gpu_room(demand)))
+                            : missing(demand.gpus, static_cast<int64_t>(gpus_free_));
   return {.cores = missing(demand.cores, cores_free()),
-          .gpus = missing(demand.gpus, static_cast<int64_t>(gpus_free_)),
+          .gpus = gpus,
+          .gpu_percent = demand.gpu_percent,
           .memory_bytes = missing(demand.memory_bytes + file_bytes_to_add(demand), memory_free())};
 }
 
@@ -128,6 +160,7 @@ Shortfall NodeShare::lack(const Demand& demand) const {
     return shortfall(demand);
   }
   return {.gpus = missing(demand.gpus, static_cast<int64_t>(node_.gpus.size())),
+          .gpu_percent = demand.gpu_percent,
           .memory_bytes = missing(file_bytes_to_add(demand), memory_for_files())};
 }
 
@@ -142,18 +175,20 @@ uint64_t NodeShare::room(const Demand& demand, bool overcommit, uint64_t enough)
     return each == 0 ? enough : static_cast<uint64_t>(free) / each;
   };
   const auto memory = memory_free() - static_cast<int64_t>(file_bytes_to_add(demand));
-  return std::min({enough, times(cores_free(), demand.cores),
-                   times(static_cast<int64_t>(gpus_free_), demand.gpus),
+  return std::min({enough, times(cores_free(), demand.cores), gpu_room(demand),
                    times(memory, demand.memory_bytes)});
 }
 
 PlacePart NodeShare::take(const Demand& demand) {
   std::vector<GpuState> states = gpu_states();
   if (demand.near == Near::kNothing) {
-    std::ranges::for_each(states, [](GpuState& gpu) { gpu = {.uses = gpu.uses}; });
+    std::ranges::for_each(states, [](GpuState& gpu) { gpu = {.used = gpu.used}; });
   }
   PlacePart part{.node = node_.name, .gpus = {}};
-  for (const size_t place : choose_gpus(states, demand.gpus)) {
+  const std::vector<size_t> chosen =
+      demand.shares_gpu() ? std::vector<size_t>{choose_part(states, demand.gpu_percent)}
+                          : choose_gpus(states, demand.gpus);
+  for (const size_t place : chosen) {
     part.gpus.push_back(node_.gpus[place]);
   }
   take(part, demand);
@@ -169,7 +204,7 @@ void NodeShare::take(const PlacePart& part, const Demand& demand) {
     file_bytes_ += ++file.uses == 1 ? static_cast<int64_t>(file.bytes) : 0;
   }
   for (const std::string& gpu : part.gpus) {
-    ++gpu_uses_[gpu];
+    gpu_used_[gpu] += demand.gpu_percent;
   }
   count_free_gpus();
 }
@@ -184,8 +219,11 @@ void NodeShare::release(const PlacePart& part, const Demand& demand) {
     }
   }
   for (const std::string& gpu : part.gpus) {
-    if (const auto uses = gpu_uses_.find(gpu); uses != gpu_uses_.end() && --uses->second == 0) {
-      gpu_uses_.erase(uses);
+    if (const auto used = gpu_used_.find(gpu); used != gpu_used_.end()) {
+      used->second -= std::min(used->second, demand.gpu_percent);
+      if (used->second == 0) {
+        gpu_used_.erase(used);
+      }
     }
   }
   count_free_gpus();

@@ -15,14 +15,18 @@ namespace pdjob::launcher {
 // "1 GPU", "2 GPUs".
 std::string count_text(uint64_t count, const std::string& what);
 
+// "0.5 of a GPU"; for whole ones "2 GPUs".
+std::string gpu_count_text(uint64_t gpus, uint32_t percent);
+
 // What a node lacks for one process. Zero: nothing.
 struct Shortfall {
   uint64_t cores = 0;
   uint64_t gpus = 0;
+  uint32_t gpu_percent = kWholeGpu;  // Of each of them.
   uint64_t memory_bytes = 0;
 
-  bool none() const { return *this == Shortfall{}; }
-  // "2 cores and 1 GPU"; empty for none.
+  bool none() const { return cores == 0 && gpus == 0 && memory_bytes == 0; }
+  // "2 cores and 0.5 of a GPU"; empty for none.
   std::string text() const;
   friend bool operator==(const Shortfall&, const Shortfall&) = default;
 };
@@ -40,7 +44,10 @@ class NodeShare {
 
   // May be negative: the node overcommits, or it shrank.
   int64_t cores_free() const { return static_cast<int64_t>(node_.cores) - cores_used_; }
+  // Whole ones.
   uint64_t gpus_free() const { return gpus_free_; }
+  // In the order of the node's GPUs, what is left of each: percent, at least 0.
+  std::vector<uint32_t> gpu_parts_free() const;
   // The most of them that are near each other (gpu_choice.h).
   uint64_t near_gpus_free() const { return near_gpus_free_; }
   int64_t memory_free() const;
@@ -60,8 +67,8 @@ class NodeShare {
   // How many such processes fit, up to `enough`. With `overcommit`, by its own rule.
   uint64_t room(const Demand& demand, bool overcommit, uint64_t enough) const;
 
-  // Takes a part here, with the least used GPUs, near each other if that is demanded. Requires: as
-  // many GPUs as demanded, used or not.
+  // Takes a part here, with the GPUs that gpu_choice.h says. Requires: as many GPUs as demanded,
+  // used or not.
   PlacePart take(const Demand& demand);
   // Takes a part that was chosen before.
   void take(const PlacePart& part, const Demand& demand);
@@ -73,6 +80,8 @@ class NodeShare {
     uint64_t bytes = 0;
   };
   uint64_t file_bytes_to_add(const Demand& demand) const;
+  // How many such processes' GPUs are free.
+  uint64_t gpu_room(const Demand& demand) const;
   void count_free_gpus();
   std::vector<GpuState> gpu_states() const;
 
@@ -82,7 +91,7 @@ class NodeShare {
   int64_t file_bytes_ = 0;
   uint64_t gpus_free_ = 0;
   uint64_t near_gpus_free_ = 0;
-  std::map<std::string, uint32_t> gpu_uses_;
+  std::map<std::string, uint32_t> gpu_used_;  // Percent.
   std::map<std::string, File> files_;
 };
 

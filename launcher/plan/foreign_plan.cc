@@ -178,6 +178,11 @@ class ForeignPlanner {
     for (const std::string& warning : command.warnings) {
       warn(warning);
     }
+    if (engine.gpu_percent < kWholeGpu && recipe.gpu_part.args.empty()) {
+      warn(recipe.name +
+           " does not say how it keeps to a part of a GPU's memory (`gpu_part` of its "
+           "recipe): bound it in engine.args, or it takes what is free");
+    }
     warn_of_cpus(engine, engine::shape_of(engine.foreign, engine.gpu), row, warn);
     warn_of_files(engine, recipe, warn);
     if (model.disaggregated()) {

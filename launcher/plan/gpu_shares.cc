@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "common/config/config_text.h"
 #include "launcher/placement/node_share.h"
 
 namespace pdjob::launcher {
@@ -13,6 +16,38 @@ namespace {
 bool names_gpu(std::string_view word) {
   return word.starts_with("GPU-") || word.starts_with("MIG-") ||
          (!word.empty() && word.front() >= '0' && word.front() <= '9');
+}
+
+// By node and name.
+using RowsOfGpus = std::map<std::pair<std::string, std::string>, std::vector<const PlanRow*>>;
+
+RowsOfGpus rows_of_gpus(const LaunchPlan& plan) {
+  RowsOfGpus rows;
+  for (const PlanRow& row : plan.rows) {
+    for (const PlacePart& part : row.place().parts()) {
+      for (const std::string& gpu : part.gpus) {
+        rows[{part.node, gpu}].push_back(&row);
+      }
+    }
+  }
+  return rows;
+}
+
+constexpr const char* kHaveNcclShare =
+    "have fewer workers, take another kvtransfer.transport, or set NCCL_MULTI_RANK_GPU_ENABLE=1 in "
+    "the environment (experimental, NCCL 2.30 and newer)";
+
+// Nobody shares a GPU by parts with NCCL.
+Status check_parts(const LaunchPlan& plan) {
+  for (const auto& [gpu, rows] : rows_of_gpus(plan)) {
+    if (rows.size() > 1 && rows.front()->gpu_percent < kWholeGpu) {
+      return Error{ErrorCode::kUnavailable, rows[0]->name + " and " + rows[1]->name +
+                                                " have parts of GPU " + gpu.second + " of node " +
+                                                gpu.first +
+                                                ", and NCCL takes one for each: " + kHaveNcclShare};
+    }
+  }
+  return ok();
 }
 
 // NCCL's own switch, which workers inherit.
@@ -74,19 +109,58 @@ std::string gpus_text(const std::vector<std::string>& gpus) {
   return text;
 }
 
+std::string all_gpus_text(const PlanRow& row) {
+  std::string text = gpus_text(row.gpus);
+  for (const PlanPart& part : row.more) {
+    text += " + " + gpus_text(part.gpus);
+  }
+  const bool part = !row.gpus.empty() && row.gpu_percent < kWholeGpu;
+  return part ? text + " (" + portion_text(row.gpu_percent) + ")" : text;
+}
+
+std::string gpu_parts_text(const LaunchPlan& plan) {
+  std::string text;
+  for (const auto& [gpu, rows] : rows_of_gpus(plan)) {
+    const bool parts =
+        std::ranges::any_of(rows, [](const PlanRow* row) { return row->gpu_percent < kWholeGpu; });
+    if (!parts) {
+      continue;
+    }
+    text += "GPU " + gpu.second + " of node " + gpu.first + ":";
+    for (const PlanRow* const row : rows) {
+      text +=
+          (row == rows.front() ? " " : ", ") + row->name + " has " + portion_text(row->gpu_percent);
+    }
+    text += "\n";
+  }
+  return text.empty()
+             ? text
+             : text +
+                   "parts of a GPU: each engine keeps to its part of the memory by itself. They "
+                   "take turns computing, or have their parts of the multiprocessors where "
+                   "NVIDIA's MPS runs. A fault of one can end the others "
+                   "(docs/how-to/gpus.md#share-a-gpu)\n";
+}
+
 Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan) {
+  const bool nccl_takes_whole =
+      config.kvtransfer.transport == kvtransfer::TransportKind::kNccl && !nccl_shares_gpus();
+  if (nccl_takes_whole) {
+    PDJOB_TRY_STATUS(check_parts(plan));
+  }
   for (const Node& node : nodes) {
     size_t workers = 0;
-    size_t wanted = 0;
+    size_t percent = 0;
     size_t largest = 0;
     for (const PlanRow& row : plan.rows) {
       const ModelConfig* const model = config.model_called(row.model);  // Null: a router.
       const bool here = model != nullptr && row.runs_on(node.name);
       const uint32_t gpus = here ? gpus_wanted(config, *model, row.role) : 0;
       workers += gpus > 0 ? 1 : 0;
-      wanted += gpus;
+      percent += here ? size_t{gpus} * model->engine_of(row.role).gpu_percent : 0;
       largest = std::max<size_t>(largest, gpus);
     }
+    const size_t wanted = (percent + kWholeGpu - 1) / kWholeGpu;
     if (wanted <= node.gpus.size()) {
       continue;
     }
@@ -103,13 +177,9 @@ Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, Launc
       plan.warnings.push_back(shortage +
                               ": an engine with fewer GPUs than ranks does not start, so lower "
                               "engine.parallel, or add machines in `clusters`");
-    } else if (config.kvtransfer.transport == kvtransfer::TransportKind::kNccl &&
-               !nccl_shares_gpus()) {
+    } else if (nccl_takes_whole) {
       return Error{ErrorCode::kUnavailable,
-                   shortage +
-                       ", and NCCL takes one for each: have fewer workers, take another "
-                       "kvtransfer.transport, or set NCCL_MULTI_RANK_GPU_ENABLE=1 in the "
-                       "environment (experimental, NCCL 2.30 and newer)"};
+                   shortage + ", and NCCL takes one for each: " + kHaveNcclShare};
     } else {
       plan.warnings.push_back(shortage + ": expect them to share its memory and time");
     }

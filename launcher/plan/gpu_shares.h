@@ -16,11 +16,21 @@ namespace pdjob::launcher {
 // Names the only GPUs that a process sees.
 inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 
+// The percent of a GPU's multiprocessors that a process may use. Without effect unless NVIDIA's
+// Multi-Process Service runs.
+inline constexpr const char* kMpsThreads = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
 // The words of CUDA_VISIBLE_DEVICES up to the first invalid one, which hides the rest, as in CUDA.
 std::vector<std::string> gpus_of_setting(std::string_view cuda_visible_devices);
 
 // The same words, of some GPUs.
 std::string gpus_text(const std::vector<std::string>& gpus);
+
+// "0,1" of one node, "0,1 + 0,1" of two; "0 (0.5)" for half of one.
+std::string all_gpus_text(const PlanRow& row);
+
+// Lines that say who has which part of a GPU, and what keeps them apart; empty: nobody has a part.
+std::string gpu_parts_text(const LaunchPlan& plan);
 
 // How the engine is spread; one of pdjob's own is one rank.
 engine::EngineShape shape_of(const engine::EngineConfig& engine);

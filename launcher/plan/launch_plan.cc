@@ -7,6 +7,7 @@
 
 #include "common/address_text.h"
 #include "common/check.h"
+#include "common/config/config_text.h"
 #include "common/json/json_writer.h"
 #include "launcher/placement/crowding.h"
 #include "launcher/placement/gang.h"
@@ -87,6 +88,7 @@ PlanGroup make_group(const JobConfig& config, const ModelConfig& model, const Mo
                 .arrange = group.arrange,
                 .near = near_of(model, engine)};
   demand.gpus = gpus_to_place(gpus_wanted(config, model, role), demand, nodes);
+  demand.gpu_percent = engine.gpu_percent;
   return {.role = role,
           .model = model.served_name,
           .group = {.name = group_name(model, prefill ? "prefill" : "decode"),
@@ -125,6 +127,7 @@ void add_rows(const PlanGroup& group, const std::vector<ChosenPlace>& choices,
       row.cluster = node.cluster;
       row.why = to_string(choices[i].why);
       row.gpus = place.gpus;
+      row.gpu_percent = group.group.demand.gpu_percent;
       row.near = near_devices(nodes, {.node = place.node, .gpus = place.gpus}, group.group.demand);
       row.host = node.host;
       for (const PlacePart& part : place.more) {
@@ -458,15 +461,6 @@ std::string nodes_text(const PlanRow& row) {
   return text;
 }
 
-// "0,1" of one node, "0,1 + 0,1" of two.
-std::string all_gpus_text(const PlanRow& row) {
-  std::string text = gpus_text(row.gpus);
-  for (const PlanPart& part : row.more) {
-    text += " + " + gpus_text(part.gpus);
-  }
-  return text;
-}
-
 std::string near_text(const PlanRow& row) {
   const std::string near = row.near.text();
   std::string text =
@@ -518,7 +512,7 @@ std::string LaunchPlan::to_text() const {
       text += row.name + " runs on node " + part.node + ": " + part.command + "\n";
     }
   }
-  text += shared_cores_text(rows);
+  text += gpu_parts_text(*this) + shared_cores_text(rows);
   for (const ModelPlan& model : models) {
     text += (several_models() ? model.name + " is invariant: " : "invariant: ") +
             (model.invariant ? "yes" : "no") + " (" + model.invariant_because + ")\n";
@@ -568,6 +562,9 @@ std::string LaunchPlan::to_json(const std::string& specs) const {
     }
     if (!row.gpus.empty()) {
       json.key("gpu").string(gpus_text(row.gpus));
+      if (row.gpu_percent < kWholeGpu) {
+        json.key("gpu_part").raw(portion_text(row.gpu_percent));
+      }
       append_near(json, row.near);
     }
     json.key("host").string(row.host);

@@ -39,7 +39,8 @@ struct PlanRow {
   // itself.
   bool prefills = false;
   std::vector<std::string> gpus;  // The only GPUs it sees; empty: none of its own.
-  NearDevices near;               // Of these.
+  uint32_t gpu_percent = kWholeGpu;
+  NearDevices near;  // Of these.
   std::string host;
   uint16_t port = 0;  // 0: any free port, known once the socket is open.
   // The command line of an engine of another make. A port that is in use when it starts is replaced

@@ -175,8 +175,12 @@ void check_shapes(ConfigReader& in, const ModelConfig& model) {
       continue;
     }
     const engine::EngineRecipe recipe = engine::recipe_of(engine.foreign);
-    for (const auto& [key, message] :
-         engine::check_shape(engine::shape_wish(recipe, engine.foreign, engine.gpu))) {
+    std::vector<engine::ShapeProblem> problems =
+        engine::check_shape(engine::shape_wish(recipe, engine.foreign, engine.gpu));
+    if (auto problem = engine::part_problem(recipe, engine.foreign, engine.gpu_percent)) {
+      problems.push_back(*std::move(problem));
+    }
+    for (const auto& [key, message] : problems) {
       const std::string place =
           place_of(in, prefill ? net::Role::kPrefill : net::Role::kDecode, key);
       if (told.emplace(place, message).second) {

@@ -28,8 +28,16 @@ class Shares {
     share.cores += demand.cores;
     share.memory_bytes += demand.memory_bytes;
     for (const std::string& gpu : part.gpus) {
+      uint32_t percent = demand.gpu_percent;
       if (std::ranges::find(share.gpus, gpu) == share.gpus.end()) {
         share.gpus.push_back(gpu);
+      } else {
+        percent += share.percent_of(gpu);
+      }
+      if (percent < kWholeGpu) {
+        share.gpu_parts[gpu] = percent;
+      } else {
+        share.gpu_parts.erase(gpu);
       }
     }
     if (files_[part.node].insert(demand.file).second) {

@@ -265,6 +265,7 @@ void KeeperProcess::carry_out(const StartShare& effect) {
                        .key = core_.ledger().key_of(*job),
                        .cores = share.cores,
                        .memory_bytes = share.memory_bytes,
+                       .gpu_parts = share.gpu_parts,
                        .labels = share.labels};
   cluster_->spawn({.node = share.node,
                    .incarnation = held->agent.incarnation,

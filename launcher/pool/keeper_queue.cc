@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "common/config/config_text.h"
 #include "launcher/placement/node_share.h"
 #include "launcher/pool/keeper.h"
 #include "launcher/pool/room.h"
@@ -67,7 +68,7 @@ bool Keeper::start(PoolJob& job, const std::vector<Share>& shares, Turn& turn) {
                           .agent = {.node = share.node, .due = turn.now}});
   }
   turn.emit(SayOfPool{"job " + job.order.name + " starts: " + count_text(job.cores(), "core") +
-                      " and " + count_text(job.gpus(), "GPU") + " of " +
+                      " and " + portion_text(job.gpu_percent()) + " GPUs" + " of " +
                       count_text(job.shares.size(), "node")});
   run(job, turn);
   return true;
@@ -133,24 +134,27 @@ std::string Keeper::over_quota(const PoolJob& job, const std::vector<Share>& sha
     return "";
   }
   uint64_t cores = 0;
-  uint64_t gpus = 0;
+  uint64_t gpu_percent = 0;
   for (const PoolJob& other : ledger_.jobs) {
     if (other.order.queue == job.order.queue) {
       cores += other.cores();
-      gpus += other.gpus();
+      gpu_percent += other.gpu_percent();
     }
   }
   for (const Share& share : shares) {
     cores += share.cores;
-    gpus += share.gpus.size();
+    gpu_percent += share.gpu_percent();
   }
-  const auto over = [&](const char* what, uint64_t would, uint64_t most) {
-    return "queue " + job.order.queue + " would have " + std::to_string(would) + " " + what +
-           ", its quota is " + std::to_string(most);
+  const auto over = [&](const std::string& would, uint64_t most) {
+    return "queue " + job.order.queue + " would have " + would + ", its quota is " +
+           std::to_string(most);
   };
-  return quota->cores > 0 && cores > quota->cores ? over("cores", cores, quota->cores)
-         : quota->gpus > 0 && gpus > quota->gpus  ? over("GPUs", gpus, quota->gpus)
-                                                  : "";
+  if (quota->cores > 0 && cores > quota->cores) {
+    return over(std::to_string(cores) + " cores", quota->cores);
+  }
+  return quota->gpus > 0 && gpu_percent > quota->gpus * kWholeGpu
+             ? over(portion_text(gpu_percent) + " GPUs", quota->gpus)
+             : "";
 }
 
 std::string Keeper::node_for_launcher(const PoolJob& job,

@@ -10,6 +10,7 @@
 
 #include "common/time.h"
 #include "launcher/job/process.h"
+#include "launcher/placement/demand.h"
 
 namespace pdjob::launcher {
 
@@ -26,8 +27,12 @@ struct Share {
   uint32_t cores = 0;
   uint64_t memory_bytes = 0;
   std::vector<std::string> gpus;  // Names as in CUDA_VISIBLE_DEVICES; these and no others.
+  GpuParts gpu_parts = {};        // Of those of which it has no whole one.
   // Of the node. Another one takes its place only if it has the same.
   std::map<std::string, std::string> labels = {};
+
+  uint32_t percent_of(const std::string& gpu) const;
+  uint64_t gpu_percent() const;  // Of all; 150: one and a half.
   friend bool operator==(const Share&, const Share&) = default;
 };
 
@@ -82,7 +87,7 @@ struct PoolJob {
   uint64_t shares_made = 0;
 
   uint64_t cores() const;
-  uint64_t gpus() const;
+  uint64_t gpu_percent() const;
   friend bool operator==(const PoolJob&, const PoolJob&) = default;
 };
 

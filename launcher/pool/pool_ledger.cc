@@ -14,7 +14,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr SealKind kSeal = {.magic = 0x706a6470,  // "pdjp" as bytes on disk.
-                            .version = 1,
+                            .version = 2,
                             .purpose = "pdjob pool",
                             .name = "the pool's ledger"};
 
@@ -43,9 +43,9 @@ void share_fields(Codec& codec, typename Codec::template Ref<HeldShare> held) {
   codec.text(held.share.node, kPoolTextBytesMax);
   codec.value(held.share.cores);
   codec.value(held.share.memory_bytes);
-  codec.list(held.share.gpus, kNodeFactsMax,
-             [](Codec& each, auto& gpu) { each.text(gpu, kPoolTextBytesMax); });
-  label_fields(codec, held.share.labels);
+  text_list(codec, held.share.gpus, kPoolFacts);
+  part_map(codec, held.share.gpu_parts, kPoolFacts);
+  label_map(codec, held.share.labels, kPoolFacts);
   process_fields(codec, held.agent);
 }
 

@@ -18,7 +18,8 @@ void fields(Codec& codec, typename Codec::template Ref<ShareSpec> spec) {
   codec.text(spec.key, kPoolTextBytesMax);
   codec.value(spec.cores);
   codec.value(spec.memory_bytes);
-  label_fields(codec, spec.labels);
+  part_map(codec, spec.gpu_parts, kPoolFacts);
+  label_map(codec, spec.labels, kPoolFacts);
 }
 
 template <class Codec>

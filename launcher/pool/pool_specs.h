@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/result.h"
+#include "launcher/placement/demand.h"
 
 namespace pdjob::launcher {
 
@@ -21,6 +22,7 @@ struct ShareSpec {
   std::string key;   // Secret.
   uint32_t cores = 0;
   uint64_t memory_bytes = 0;
+  GpuParts gpu_parts;
   std::map<std::string, std::string> labels;
 };
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "common/address_text.h"
+#include "common/config/config_text.h"
 #include "common/json/json_writer.h"
 #include "common/metrics.h"
 #include "launcher/placement/node_share.h"
@@ -19,14 +21,20 @@ constexpr std::array kStates = {PoolJobState::kQueued, PoolJobState::kRunning,
 struct Size {
   uint64_t nodes = 0;
   uint64_t cores = 0;
-  uint64_t gpus = 0;
+  uint64_t gpu_percent = 0;
 };
+
+uint64_t gpu_percent(const Node& node) {
+  return std::accumulate(
+      node.gpus.begin(), node.gpus.end(), uint64_t{0},
+      [&node](uint64_t sum, const std::string& gpu) { return sum + node.percent_of(gpu); });
+}
 
 Size size_of(const std::vector<Node>& nodes) {
   Size size{.nodes = nodes.size()};
   for (const Node& node : nodes) {
     size.cores += node.cores;
-    size.gpus += node.gpus.size();
+    size.gpu_percent += gpu_percent(node);
   }
   return size;
 }
@@ -54,7 +62,7 @@ void write_job(JsonWriter& json, const PoolJob& job, const std::string& host) {
   json.key("queue").string(job.order.queue);
   json.key("priority").integer(job.order.priority);
   json.key("cores").integer(job.cores());
-  json.key("gpus").integer(job.gpus());
+  json.key("gpus").raw(portion_text(job.gpu_percent()));
   json.key("launcher").string(job.launcher.node);
   json.key("address").string(address_of(job, host));
 }
@@ -66,8 +74,8 @@ std::string jobs_text(const PoolView& view) {
   const Size free = size_of(view.free);
   std::string text = "pool " + view.pool + ": " + count_text(all.nodes, "node") + ", " +
                      std::to_string(free.cores) + " of " + std::to_string(all.cores) +
-                     " cores and " + std::to_string(free.gpus) + " of " + std::to_string(all.gpus) +
-                     " GPUs are free\n";
+                     " cores and " + portion_text(free.gpu_percent) + " of " +
+                     portion_text(all.gpu_percent) + " GPUs are free\n";
   for (const QueueQuota& quota : view.quotas) {
     const auto bound = [](uint64_t number) {
       return number == 0 ? std::string("any number of") : "at most " + std::to_string(number);
@@ -81,7 +89,7 @@ std::string jobs_text(const PoolView& view) {
     const std::string address = address_of(job, host_in(view.nodes, job.launcher.node));
     rows.push_back({job.order.name, to_string(job.state), job.order.queue,
                     std::to_string(job.order.priority), std::to_string(job.cores()),
-                    std::to_string(job.gpus()), std::to_string(job.shares.size()),
+                    portion_text(job.gpu_percent()), std::to_string(job.shares.size()),
                     job.launcher.node.empty() ? "-" : job.launcher.node,
                     address.empty() ? "-" : address, job.why});
   }
@@ -104,7 +112,7 @@ std::string jobs_json(const PoolView& view) {
     json.key("memory_bytes").integer(node.memory_bytes);
     json.key("memory_bytes_free").integer(free == view.free.end() ? 0 : free->memory_bytes);
     json.key("gpus").integer(node.gpus.size());
-    json.key("gpus_free").integer(free == view.free.end() ? 0 : free->gpus.size());
+    json.key("gpus_free").raw(portion_text(free == view.free.end() ? 0 : gpu_percent(*free)));
     json.end_object();
   }
   json.end_array();
@@ -133,6 +141,11 @@ std::string jobs_json(const PoolView& view) {
         json.string(gpu);
       }
       json.end_array();
+      json.key("gpu_parts").begin_object();
+      for (const auto& [gpu, percent] : held.share.gpu_parts) {
+        json.key(gpu).raw(portion_text(percent));
+      }
+      json.end_object();
       json.end_object();
     }
     json.end_array();
@@ -163,7 +176,7 @@ std::string pool_metrics(const PoolView& view) {
     metrics.gauge("pdjob_pool_cores", "Cores of the pool's nodes.", {{"which", which}})
         .set(static_cast<double>(size.cores));
     metrics.gauge("pdjob_pool_gpus", "GPUs of the pool's nodes.", {{"which", which}})
-        .set(static_cast<double>(size.gpus));
+        .set(static_cast<double>(size.gpu_percent) / kWholeGpu);
   };
   sizes(size_of(view.nodes), "all");
   sizes(size_of(view.free), "free");

@@ -1,7 +1,9 @@
 #include "launcher/pool/room.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
+#include <utility>
 
 namespace pdjob::launcher {
 
@@ -10,6 +12,38 @@ namespace {
 template <class Number>
 Number less(Number has, Number taken) {
   return has - std::min(has, taken);
+}
+
+// Each GPU, or part of one, takes the place of the node's fullest one that has room for it.
+std::optional<Share> moved_to(const Node& node, const Share& share) {
+  std::vector<uint32_t> percents;
+  for (const std::string& gpu : share.gpus) {
+    percents.push_back(share.percent_of(gpu));
+  }
+  std::ranges::sort(percents, std::greater());
+  Share moved = share;
+  moved.node = node.name;
+  moved.gpus.clear();
+  moved.gpu_parts.clear();
+  std::vector<std::string> left = node.gpus;
+  for (const uint32_t percent : percents) {
+    auto fullest = left.end();
+    for (auto gpu = left.begin(); gpu != left.end(); ++gpu) {
+      if (node.percent_of(*gpu) >= percent &&
+          (fullest == left.end() || node.percent_of(*gpu) < node.percent_of(*fullest))) {
+        fullest = gpu;
+      }
+    }
+    if (fullest == left.end()) {
+      return std::nullopt;
+    }
+    moved.gpus.push_back(*fullest);
+    if (percent < kWholeGpu) {
+      moved.gpu_parts[*fullest] = percent;
+    }
+    left.erase(fullest);
+  }
+  return moved;
 }
 
 }  // namespace
@@ -21,31 +55,35 @@ void take_from(std::vector<Node>& nodes, const Share& share) {
   }
   node->cores = less(node->cores, share.cores);
   node->memory_bytes = less(node->memory_bytes, share.memory_bytes);
-  if (!share.gpus.empty()) {
-    std::erase_if(node->gpus, [&](const std::string& gpu) {
-      return std::ranges::find(share.gpus, gpu) != share.gpus.end();
-    });
-    node->topology = {};  // It speaks of all GPUs.
+  for (const std::string& gpu : share.gpus) {
+    if (std::ranges::find(node->gpus, gpu) == node->gpus.end()) {
+      continue;
+    }
+    const uint32_t left = less(node->percent_of(gpu), share.percent_of(gpu));
+    if (left > 0) {
+      node->gpu_parts[gpu] = left;
+    } else {
+      node->gpu_parts.erase(gpu);
+      std::erase(node->gpus, gpu);
+      node->topology = {};  // It speaks of all GPUs.
+    }
   }
 }
 
 std::optional<Share> place_of(const std::vector<Node>& nodes, const Share& share) {
-  const Node* best = nullptr;
+  std::optional<Share> best;
+  uint32_t fewest = 0;
   for (const Node& node : nodes) {
-    if (node.cores >= share.cores && node.memory_bytes >= share.memory_bytes &&
-        node.gpus.size() >= share.gpus.size() && node.labels == share.labels &&
-        (best == nullptr || node.cores < best->cores)) {
-      best = &node;
+    if (node.cores < share.cores || node.memory_bytes < share.memory_bytes ||
+        node.labels != share.labels || (best && node.cores >= fewest)) {
+      continue;
+    }
+    if (auto moved = moved_to(node, share)) {
+      best = std::move(moved);
+      fewest = node.cores;
     }
   }
-  if (best == nullptr) {
-    return std::nullopt;
-  }
-  Share moved = share;
-  moved.node = best->name;
-  moved.gpus.assign(best->gpus.begin(),
-                    best->gpus.begin() + static_cast<std::ptrdiff_t>(share.gpus.size()));
-  return moved;
+  return best;
 }
 
 }  // namespace pdjob::launcher

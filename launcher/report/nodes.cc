@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 
+#include "common/config/config_text.h"
 #include "common/json/json_writer.h"
 #include "launcher/view/table.h"
 
@@ -15,6 +16,7 @@ namespace {
 struct Use {
   uint64_t cores = 0;
   std::map<std::string, std::vector<std::string>> processes_of_gpu;
+  std::map<std::string, uint32_t> percent_of_gpu;
   std::vector<std::string> processes;
 };
 
@@ -29,6 +31,7 @@ Use use_of(const Node& node, const Job& job) {
       use.processes.push_back(process.name);
       for (const std::string& gpu : part.gpus) {
         use.processes_of_gpu[gpu].push_back(process.name);
+        use.percent_of_gpu[gpu] += process.demand.gpu_percent;
       }
     }
   }
@@ -47,9 +50,19 @@ std::string joined(const std::vector<std::string>& words) {
   return text.empty() ? "-" : text;
 }
 
-size_t free_gpus(const Node& node, const Use& use) {
-  return static_cast<size_t>(std::ranges::count_if(
-      node.gpus, [&](const std::string& gpu) { return !use.processes_of_gpu.contains(gpu); }));
+uint32_t percent_free(const Node& node, const std::string& gpu, const Use& use) {
+  const auto used = use.percent_of_gpu.find(gpu);
+  const uint32_t all = node.percent_of(gpu);
+  return used == use.percent_of_gpu.end() ? all : all - std::min(all, used->second);
+}
+
+// "2", or "1.5" if a half of one is free.
+std::string free_gpus(const Node& node, const Use& use) {
+  uint32_t percent = 0;
+  for (const std::string& gpu : node.gpus) {
+    percent += percent_free(node, gpu, use);
+  }
+  return portion_text(percent);
 }
 
 std::string labels_text(const Node& node) {
@@ -121,6 +134,7 @@ void append_node(JsonWriter& json, const Node& node, const Job& job, Instant now
   for (const std::string& gpu : node.gpus) {
     json.begin_object();
     json.key("name").string(gpu);
+    json.key("free").raw(portion_text(percent_free(node, gpu, use)));
     append_topology(json, node, gpu);
     const auto users = use.processes_of_gpu.find(gpu);
     json.key("processes");
@@ -144,9 +158,8 @@ std::string nodes_text(const std::vector<Node>& nodes, const Job& job, Instant n
     const Use use = use_of(node, job);
     table.push_back({node.name, node.cluster, node.host, std::to_string(node.cores),
                      std::to_string(free_cores(node, use)), gib_text(node.memory_bytes),
-                     std::to_string(node.gpus.size()), std::to_string(free_gpus(node, use)),
-                     labels_text(node), avoided_text(avoided(node, job, now)),
-                     joined(use.processes)});
+                     std::to_string(node.gpus.size()), free_gpus(node, use), labels_text(node),
+                     avoided_text(avoided(node, job, now)), joined(use.processes)});
   }
   return format_table(table) + bounds_text(nodes);
 }

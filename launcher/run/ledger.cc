@@ -18,7 +18,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr SealKind kSeal = {.magic = 0x6c6a6470,  // "pdjl" as bytes on disk.
-                            .version = 11,
+                            .version = 12,
                             .purpose = "pdjob ledger",
                             .name = "the ledger"};
 constexpr size_t kTextBytesMax = 64 * limits::kKiB;

@@ -159,10 +159,10 @@ uint32_t Autoscaler::ceiling(size_t index, std::string& why) const {
     }
   };
   uint64_t workers = 0;
-  uint64_t gpus = 0;
+  uint64_t gpu_percent = 0;
   for (const Group& each : groups_) {
     workers += &each == &own ? 0 : each.to;
-    gpus += &each == &own ? 0 : uint64_t{each.to} * each.facts.gpus;
+    gpu_percent += &each == &own ? 0 : uint64_t{each.to} * each.facts.gpu_percent;
     const bool partner = each.facts.model == own.facts.model && each.facts.role != own.facts.role;
     const double ratio = own.facts.role == net::Role::kPrefill ? limits_.prefill_per_decode_max
                          : limits_.prefill_per_decode_min > 0  ? 1 / limits_.prefill_per_decode_min
@@ -176,8 +176,9 @@ uint32_t Autoscaler::ceiling(size_t index, std::string& why) const {
     limit(limits_.workers_max > workers ? limits_.workers_max - workers : 0,
           "scaling.workers_max is " + std::to_string(limits_.workers_max));
   }
-  if (limits_.gpus_max > 0 && own.facts.gpus > 0) {
-    limit(limits_.gpus_max > gpus ? (limits_.gpus_max - gpus) / own.facts.gpus : 0,
+  if (limits_.gpus_max > 0 && own.facts.gpu_percent > 0) {
+    const uint64_t most_percent = uint64_t{limits_.gpus_max} * 100;
+    limit((most_percent - std::min(most_percent, gpu_percent)) / own.facts.gpu_percent,
           "scaling.gpus_max is " + std::to_string(limits_.gpus_max));
   }
   return static_cast<uint32_t>(most);
@@ -314,7 +315,7 @@ bool Autoscaler::borrow(size_t index, const std::string& because, const Observat
   const Duration quiet = kFlipAfter * other->patience;
   const uint32_t least = std::max({floor_of(*other), peak(*other, quiet, now), 1U});
   const uint32_t there = placed(other->to, sample);
-  if (sample.by_hand || there <= least || other->facts.gpus != group.facts.gpus ||
+  if (sample.by_hand || there <= least || other->facts.gpu_percent != group.facts.gpu_percent ||
       !settled(*other, sample, quiet, now)) {
     return false;
   }

@@ -33,8 +33,8 @@ struct ScaledGroup {
   std::string name;
   net::Role role = net::Role::kBoth;
   std::string model;
-  GroupScaling scaling;  // Not on(): it keeps its size, and counts for budgets and ratios.
-  uint32_t gpus = 0;     // Of one worker.
+  GroupScaling scaling;      // Not on(): it keeps its size, and counts for budgets and ratios.
+  uint32_t gpu_percent = 0;  // Of one worker; 200: two GPUs.
 };
 
 // One group, as it is now.

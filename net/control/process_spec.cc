@@ -37,6 +37,7 @@ void fields(Codec& codec, typename Codec::template Ref<ProcessSpec> spec) {
   text(spec.control.client.public_key);
   text(spec.control.client.secret_key);
   text(spec.gpus);
+  codec.value(spec.gpu_percent);
   text(spec.cpus);
   text(spec.memory_node);
   text(spec.nics);

@@ -29,6 +29,7 @@ struct ProcessSpec {
   ControlAddress control;  // Empty: stand-alone.
   // The only GPUs it sees, as CUDA's numbers from 0 on: "2,GPU-8a1"; empty: all.
   std::string gpus;
+  uint32_t gpu_percent = 100;  // Of each of them.
   // Of a worker with GPUs: what is nearest to them. Empty: nothing is known, or asked for.
   std::string cpus;         // The only ones that it uses, as in common/config/number_list.h.
   std::string memory_node;  // Number of the NUMA node from which its memory comes first.

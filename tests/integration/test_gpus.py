@@ -43,6 +43,23 @@ def test_each_worker_sees_a_gpu_of_its_own_and_kv_goes_from_one_to_the_other():
             assert job.stop() == 0, job.log_tail()
 
 
+def test_two_workers_have_parts_of_one_gpu_and_kv_goes_between_them():
+    with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
+        text = CONFIG.replace("gpu: true", "gpu: 0.3") + "decode: {engine: {gpu: 0.6}}\n"
+        job = Job(text + f"launcher: {{state_dir: {folder}/state}}\n", folder, TWO_GPUS).wait_ready()
+        try:
+            seen = {name: environment_of(process["pid"]) for name, process in job.processes().items()}
+            parts = {name: (variables["CUDA_VISIBLE_DEVICES"], variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")) for name, variables in seen.items()}
+            assert parts == {"router-0": ("5,GPU-8a1", None), "prefill-0": ("5", "30"), "decode-0": ("5", "60")}
+            body = {"model": "fake", "prompt": "Tell me a story.", "max_tokens": 4}
+            assert httpx.post(job.url + "/v1/completions", json=body, timeout=60).status_code == 200
+            nodes = subprocess.run([BIN, "nodes", "--config", str(job.config), "--json"], capture_output=True, text=True, timeout=30)
+            gpus = {gpu["name"]: gpu["free"] for gpu in json.loads(nodes.stdout)["nodes"][0]["gpus"]}
+            assert gpus == {"5": 0.1, "GPU-8a1": 1}
+        finally:
+            assert job.stop() == 0, job.log_tail()
+
+
 def test_a_worker_whose_kv_thread_hangs_in_the_driver_is_replaced_though_its_engine_only_waits():
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder, concurrent.futures.ThreadPoolExecutor() as client:
         hang = pathlib.Path(folder) / "hang"

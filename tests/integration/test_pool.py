@@ -15,7 +15,7 @@ import time
 
 import httpx
 import pytest
-from conftest import BIN, MODEL, Process, eventually
+from conftest import BIN, FAKE_GPU, MODEL, Process, eventually
 
 import test_batch
 
@@ -31,9 +31,9 @@ def free_port():
 
 
 class Pool:
-    def __init__(self, folder):
+    def __init__(self, folder, gpus=""):
         self.folder = pathlib.Path(folder)
-        self.environment = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "CUDA_VISIBLE_DEVICES": ""}
+        self.environment = {**os.environ, "XDG_STATE_HOME": f"{folder}/state", "CUDA_VISIBLE_DEVICES": gpus, "FAKE_CUDA_DEVICES": "1"}
         self.key = self.folder / "pool.key"
         self.run("agent", "--new-key", self.key)
         self.port = free_port()
@@ -119,9 +119,10 @@ class Pool:
 
 
 @pytest.fixture
-def pool():
+def pool(request):
+    """Agents a and b; a parameter names the GPUs that each of them has."""
     with tempfile.TemporaryDirectory(prefix="pdjob-test-") as folder:
-        pool = Pool(folder)
+        pool = Pool(folder, getattr(request, "param", ""))
         yield pool
         pool.close()
         eventually(lambda: not pool.pids(""))
@@ -145,6 +146,27 @@ def held(pool):
         for share in job["shares"]:
             cores[share["node"]] = cores.get(share["node"], 0) + share["cores"]
     return cores
+
+
+@pytest.mark.parametrize("pool", ["5"], indirect=True)
+def test_jobs_have_parts_of_gpus_and_no_part_is_given_twice(pool):
+    for name in ("one", "two", "three"):
+        text = f"name: {name}\nserved_name: fake\nengine: {{kind: fake, gpu: 0.6, threads: 1}}\ngpu: {{{FAKE_GPU}}}\n"
+        pool.run("submit", pool.write(f"{name}.yaml", text + f"prefill: {{workers: 0}}\nrouter: {{listen: 127.0.0.1:{free_port()}}}\n"))
+    eventually(lambda: len(pool.pids("decode-0")) == 2, 60)
+    eventually(lambda: "0.6 of a GPU" in pool.job("three")["why"], 60)
+    assert "2 of 4 cores and 0.8 of 2 GPUs are free" in pool.run("jobs").stdout
+    shares = [share for name in ("one", "two") for share in pool.job(name)["shares"]]
+    assert [share["gpu_parts"] for share in shares] == [{"5": 0.6}, {"5": 0.6}]
+    assert len({share["node"] for share in shares}) == 2
+    for pid in pool.pids("decode-0"):
+        variables = pool.environment_of(pid).split("\0")
+        assert {"CUDA_VISIBLE_DEVICES=5", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=60"} <= set(variables)
+    pool.run("cancel", "one")
+    eventually(lambda: pool.state("three") == "running", 60)
+    for name in ("two", "three"):
+        pool.run("cancel", name)
+    eventually(lambda: not pool.pids("share-"), 60)
 
 
 def test_jobs_share_machines_and_the_next_one_waits_for_room(pool):

@@ -45,8 +45,17 @@ std::string words(const launcher::Effect& effect) {
 
 struct Use {
   uint64_t cores = 0;
-  std::vector<std::string> gpus;
+  std::map<std::string, uint32_t> gpus;  // Percent.
 };
+
+// On a node with such a use.
+bool has_gpus(const launcher::Node& node, const Use& use, const launcher::Demand& demand) {
+  const auto free = std::ranges::count_if(node.gpus, [&](const std::string& gpu) {
+    const auto used = use.gpus.find(gpu);
+    return (used == use.gpus.end() ? 0 : used->second) + demand.gpu_percent <= launcher::kWholeGpu;
+  });
+  return free >= demand.gpus;
+}
 
 std::map<std::string, Use> uses_of(const launcher::Job& job) {
   std::map<std::string, Use> uses;
@@ -54,7 +63,9 @@ std::map<std::string, Use> uses_of(const launcher::Job& job) {
     for (const launcher::PlacePart& part : process.place.parts()) {
       Use& use = uses[part.node];
       use.cores += process.demand.cores;
-      use.gpus.insert(use.gpus.end(), part.gpus.begin(), part.gpus.end());
+      for (const std::string& gpu : part.gpus) {
+        use.gpus[gpu] += process.demand.gpu_percent;
+      }
     }
   }
   uses.erase("");
@@ -236,8 +247,10 @@ void JobWatch::check_promises(const launcher::Job& job) {
     const auto node = nodes_.find(name);
     invariants_.expect(node == nodes_.end() || use.cores <= node->second.cores,
                        "a core is promised once, but not on", name);
-    invariants_.expect(std::set(use.gpus.begin(), use.gpus.end()).size() == use.gpus.size(),
-                       "a GPU is promised once, but not on", name);
+    for (const auto& [gpu, percent] : use.gpus) {
+      invariants_.expect(percent <= launcher::kWholeGpu, "a GPU is promised once, but not on",
+                         name);
+    }
   }
 }
 
@@ -253,7 +266,7 @@ void JobWatch::check_waits(const launcher::Job& job) {
       const Use use = found == uses.end() ? Use{} : found->second;
       const bool room = accepts(node, process.demand) &&
                         use.cores + process.demand.cores <= node.cores &&
-                        use.gpus.size() + process.demand.gpus <= node.gpus.size();
+                        has_gpus(node, use, process.demand);
       rooms[node.cluster] += room ? 1 : 0;
     }
     for (const auto& [cluster, count] : rooms) {

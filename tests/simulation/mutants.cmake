@@ -82,6 +82,7 @@ pool_mutant(moves_launchers_too_early "(!runs(launcher) || turn.now >= surely_ov
 pool_mutant(asks_without_end "if (process.ending && process.due <= turn.now) {" "if (false) {")
 pool_mutant(forgets_what_was_due "process.due = process.ending ? now + kLauncherEnds : now;" "")
 pool_mutant(believes_its_ledger "if (!running.contains(incarnation)) {" "if (false) {")
+pdjob_mutant(pool_mutant_promises_parts_twice pool_simulation pool_simulation_world launcher/pool/room.cc "less(node->percent_of(gpu), share.percent_of(gpu))" "less(kWholeGpu, share.percent_of(gpu))")
 
 # ray_mutant(NAME FILE OLD NEW): of merged Ray clusters.
 function(ray_mutant name file old new)

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <variant>
@@ -28,6 +29,8 @@ using namespace launcher;  // NOLINT(google-build-using-namespace)
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+using Words = std::vector<std::string>;
+
 constexpr const char* kPool = "pool";
 constexpr const char* kKeeperHost = "10.0.0.100";
 constexpr Duration kLease = seconds(2);
@@ -37,15 +40,56 @@ constexpr Duration kFaultsLast = seconds(200);
 // turns.
 constexpr Duration kConvergesWithin = seconds(1500);
 
-// "2x3": three parts of two cores each, wherever they fit.
+// Of the first GPU with so much left; false: there is none.
+bool take_gpu(Node& node, uint32_t percent, Share& share) {
+  const auto found = std::ranges::find_if(
+      node.gpus, [&](const std::string& each) { return node.percent_of(each) >= percent; });
+  if (found == node.gpus.end()) {
+    return false;
+  }
+  const std::string gpu = *found;
+  const bool new_here = std::ranges::find(share.gpus, gpu) == share.gpus.end();
+  const uint32_t all = percent + (new_here ? 0 : share.percent_of(gpu));
+  const uint32_t left = node.percent_of(gpu) - percent;
+  if (new_here) {
+    share.gpus.push_back(gpu);
+  }
+  share.gpu_parts[gpu] = all;
+  node.gpu_parts[gpu] = left;
+  if (all == kWholeGpu) {
+    share.gpu_parts.erase(gpu);
+  }
+  if (left == 0) {
+    node.gpu_parts.erase(gpu);
+    node.gpus.erase(found);
+  }
+  return true;
+}
+
+// "4 0:50 1:100": its cores, and the percent of each GPU.
+std::string work_of(const Share& share) {
+  std::string text = std::to_string(share.cores);
+  for (const std::string& gpu : share.gpus) {
+    text += " " + gpu + ":" + std::to_string(share.percent_of(gpu));
+  }
+  return text;
+}
+
+// "2x3": three parts of two cores each, wherever they fit. "2x3@50": each with half of a GPU, too.
 Result<std::vector<Share>> place(const PoolJobOrder& order, std::vector<Node> free) {
   const size_t x = order.text.find('x');
+  const size_t at = std::min(order.text.find('@'), order.text.size());
   const uint32_t cores = *parse_number<uint32_t>(order.text.substr(0, x));
-  uint32_t parts = *parse_number<uint32_t>(order.text.substr(x + 1));
+  const uint32_t percent =
+      at == order.text.size() ? 0 : *parse_number<uint32_t>(order.text.substr(at + 1));
+  uint32_t parts = *parse_number<uint32_t>(order.text.substr(x + 1, at - x - 1));
   std::vector<Share> shares;
   for (Node& node : free) {
     Share share{.node = node.name};
     for (; parts > 0 && node.cores >= cores; --parts) {
+      if (percent > 0 && !take_gpu(node, percent, share)) {
+        break;
+      }
       node.cores -= cores;
       share.cores += cores;
     }
@@ -142,7 +186,7 @@ class SimKeeper final : Cluster::Handler {
   void carry_out(const StartShare& effect) {
     const PoolJob* const job = core_.job(effect.job);
     const auto held = std::ranges::find(job->shares, effect.share, &HeldShare::number);
-    spawn(held->agent, "share-" + job->order.name, std::to_string(held->share.cores));
+    spawn(held->agent, "share-" + job->order.name, work_of(held->share));
   }
   void spawn(const PoolProcess& process, const std::string& name, const std::string& work) {
     if (lives()) {
@@ -191,6 +235,9 @@ class PoolWorld {
       const Node node{.name = std::string(kPool) + "/" + name,
                       .host = std::string("10.0.0.") + name,
                       .cores = cores,
+                      .gpus = name[0] == 'a'   ? Words{"0", "1"}
+                              : name[0] == 'b' ? Words{"0"}
+                                               : Words{},
                       .cluster = kPool};
       nodes_.push_back(node);
       agents_.add(node);
@@ -250,13 +297,27 @@ class PoolWorld {
   void check_shares(const std::string& node) {
     const auto at = std::ranges::find(nodes_, node, &Node::name);
     uint32_t cores = 0;
+    std::map<std::string, uint32_t> gpus;  // Percent.
     for (const auto& [incarnation, order] : machines_.running()) {
-      if (order.node == node && order.spec.name.starts_with("share-")) {
-        cores += *parse_number<uint32_t>(order.spec.work);
+      if (order.node != node || !order.spec.name.starts_with("share-")) {
+        continue;
+      }
+      std::istringstream work(order.spec.work);
+      uint32_t own = 0;
+      work >> own;
+      cores += own;
+      for (std::string gpu; work >> gpu;) {
+        const size_t colon = gpu.find(':');
+        gpus[gpu.substr(0, colon)] += *parse_number<uint32_t>(gpu.substr(colon + 1));
       }
     }
     invariants_.expect(cores <= at->cores, "no core is promised twice, but", node, "has", at->cores,
                        "and shares of", cores);
+    for (const auto& [gpu, percent] : gpus) {
+      invariants_.expect(percent <= kWholeGpu && std::ranges::count(at->gpus, gpu) == 1,
+                         "no part of a GPU is promised twice, but", node, "has shares of", percent,
+                         "percent of", gpu);
+    }
   }
   void terminated(Incarnation incarnation) {
     if (!deaf_.contains(incarnation)) {
@@ -298,6 +359,9 @@ class PoolWorld {
         .queue = random.chance(0.5) ? "one" : "other",
         .priority = static_cast<int64_t>(random.below(3)),
         .batch = random.chance(0.5)};
+    if (random.chance(0.5)) {
+      order.text += std::array{"@30", "@50", "@100"}.at(random.below(3));
+    }
     order.priority += order.batch ? 0 : 2;
     order.door = random.chance(0.3) ? 8000 : 0;
     keeper_->submit(JobSubmitted{order});

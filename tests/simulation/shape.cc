@@ -116,6 +116,7 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   }
   shape.rollout = scenario.weights.trainer > 0;
   shape.decode_wants_gpus = random.chance(0.5);
+  shape.decode_gpu_percent = shape.nodes % 2 == 0 ? 50 : launcher::kWholeGpu;
   shape.prefill_wants_labels = shape.nodes > 2 && random.chance(0.5);
   if (scenario.agents > 0 && random.chance(scenario.agents)) {
     shape.agents = true;

@@ -40,6 +40,7 @@ struct Shape {
   Duration zero_after{};           // Zero: never.
   launcher::StragglerConfig stragglers{.factor = 0};
   bool decode_wants_gpus = false;
+  uint32_t decode_gpu_percent = 100;
   uint32_t decode_parts = 1;          // Nodes of each decode worker.
   bool rollout = false;               // A trainer gives orders.
   bool prefill_wants_labels = false;  // Only every second node has them.

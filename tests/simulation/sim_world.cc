@@ -444,6 +444,7 @@ launcher::Demand SimWorld::demand_of(net::Role role, const std::string& model) c
   demand.parts = role == net::Role::kDecode ? shape_.decode_parts : 1;
   if (role == net::Role::kDecode && shape_.decode_wants_gpus) {
     demand.gpus = 1;
+    demand.gpu_percent = shape_.decode_gpu_percent;
   } else if (role == net::Role::kPrefill && shape_.prefill_wants_labels) {
     demand.labels = {{"disk", "nvme"}};
   }

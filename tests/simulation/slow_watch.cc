@@ -71,9 +71,11 @@ void SlowWatch::spawned(const launcher::Job& job, const launcher::Spawn& spawn,
     const bool has_labels = std::ranges::all_of(process.demand.labels, [&](const auto& label) {
       return node.labels.contains(label.first);
     });
-    invariants_.expect(node.name == spawn.place.node || !has_labels || cores > node.cores ||
-                           gpus > node.gpus.size() || job.trust().level(node.name, now) >= level,
-                       "a slow worker leaves its node for", node.name, "but not", spawn.name);
+    invariants_.expect(
+        node.name == spawn.place.node || !has_labels || cores > node.cores ||
+            gpus * process.demand.gpu_percent > node.gpus.size() * launcher::kWholeGpu ||
+            job.trust().level(node.name, now) >= level,
+        "a slow worker leaves its node for", node.name, "but not", spawn.name);
   }
 }
 

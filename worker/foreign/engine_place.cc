@@ -33,6 +33,7 @@ engine::EngineValues engine_values(const net::ProcessSpec& spec, const engine::E
           .lease = lease,
           .threads = engine.threads,
           .gpu = engine.gpu,
+          .gpu_percent = engine.gpu_percent,
           .shape = engine::shape_of(engine.foreign, engine.gpu),
           .part = spec.part,
           .head_host = spec.part == 0 ? "" : spec.head_host,

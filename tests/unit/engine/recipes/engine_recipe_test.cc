@@ -41,7 +41,7 @@ metrics: {running: "no name", progress: ["x{y}"]}
       R"(r.yaml:1:1: ready: is missing: a path that is answered with 200 once the engine serves
     command: [e, "{pots}"]
     ^
-r.yaml:1:10: command: {pots} means nothing here; known are {Port}, {data}, {device}, {engine_id}, {gpus}, {head_host}, {host}, {interface}, {lease_seconds}, {model}, {name}, {node_rank}, {nodes}, {pipeline}, {port}, {role}, {served_name}, {store_bytes}, {store_file}, {store_gb}, {store_host}, {store_port}, {store_transport}, {tensor}, {threads}
+r.yaml:1:10: command: {pots} means nothing here; known are {Port}, {data}, {device}, {engine_id}, {gpu_memory}, {gpus}, {head_host}, {host}, {interface}, {lease_seconds}, {model}, {name}, {node_rank}, {nodes}, {pipeline}, {port}, {role}, {served_name}, {store_bytes}, {store_file}, {store_gb}, {store_host}, {store_port}, {store_transport}, {tensor}, {threads}
     command: [e, "{pots}"]
              ^
 r.yaml:2:8: ports: must be words of a-z and _ other than port, kv_events_port and kv_replay_port, got Port
@@ -56,7 +56,7 @@ r.yaml:4:10: warm_up: must begin with /
 r.yaml:5:11: protocol: expected one of nixl, nixl_push, sglang, got "nixel", did you mean nixl?
     protocol: nixel
               ^
-r.yaml:6:13: kv_address: {prot} means nothing here; known are {Port}, {data}, {device}, {engine_id}, {gpus}, {head_host}, {host}, {interface}, {lease_seconds}, {model}, {name}, {node_rank}, {nodes}, {pipeline}, {port}, {role}, {served_name}, {store_bytes}, {store_file}, {store_gb}, {store_host}, {store_port}, {store_transport}, {tensor}, {threads}
+r.yaml:6:13: kv_address: {prot} means nothing here; known are {Port}, {data}, {device}, {engine_id}, {gpu_memory}, {gpus}, {head_host}, {host}, {interface}, {lease_seconds}, {model}, {name}, {node_rank}, {nodes}, {pipeline}, {port}, {role}, {served_name}, {store_bytes}, {store_file}, {store_gb}, {store_host}, {store_port}, {store_transport}, {tensor}, {threads}
     kv_address: "{prot}"
                 ^
 r.yaml:7:1: metrics.path: is missing: where the metrics are

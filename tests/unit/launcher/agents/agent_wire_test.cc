@@ -27,6 +27,7 @@ std::vector<AgentMessage> samples() {
                  .memory_bytes = 1U << 30U,
                  .memory_bound = "memory.max of cgroup /x",
                  .gpus = {"0", "GPU-8a1"},
+                 .gpu_parts = {{"0", 40}},
                  .labels = {{"rack", "7"}, {"fast", ""}},
                  .topology = {.gpus = {{.numa = 1, .island = 0, .nics = {"mlx5_0", "mlx5_1"}}, {}},
                               .numa = {{0, "0-3"}, {1, "4-7"}}}},

@@ -182,6 +182,41 @@ TEST(Gang, AThousandWorkersOfSeveralShapesOnTwoHundredNodesHaveTheirPlaces) {
   EXPECT_EQ((*places)[2].size(), 100U);
 }
 
+TEST(Gang, PartsOfGpusFillTheirGpusSoThatOthersStayWhole) {
+  Group small = group("prefill", 2, 0, 1);
+  small.demand.gpu_percent = 25;
+  Group large = group("decode", 1, 0, 1);
+  large.demand.gpu_percent = 50;
+  Group whole = group("whole", 1, 0, 1);
+  Placement placement({node("a", 4, {"0", "1"})});
+  const auto places = place_together(placement, {small, large, whole});
+  ASSERT_TRUE(places) << places.error().message;
+  const std::string gpu = places->at(0).at(0).place.gpus.front();
+  EXPECT_EQ(places->at(0).at(1).place.gpus, Words{gpu});
+  EXPECT_EQ(places->at(1).at(0).place.gpus, Words{gpu});
+  EXPECT_NE(places->at(2).at(0).place.gpus, Words{gpu});
+
+  const auto one_more = place_together(placement, {small});
+  ASSERT_FALSE(one_more);
+  EXPECT_EQ(one_more.error().message,
+            "prefill has places for 0 of 2 workers, each with 0.25 of a GPU: node a comes nearest: "
+            "it lacks 0.25 of a GPU");
+}
+
+TEST(GangSearch, PartsThatDoNotDivideEachOtherAreGivenUpInsteadOfCalledImpossible) {
+  // 45, 30 and 25 fill one GPU, and 35, 35 and 30 the other one. The largest ones first do not.
+  std::vector<SearchGroup> groups;
+  for (const auto& [percent, workers] :
+       {std::pair(45U, 1U), std::pair(35U, 2U), std::pair(30U, 2U), std::pair(25U, 1U)}) {
+    groups.push_back({.demand = {.gpus = 1, .gpu_percent = percent}, .workers = workers});
+  }
+  const std::vector<NodeShare> box = {NodeShare(node("a", 4, {"0", "1"}))};
+  EXPECT_EQ(search_places(box, groups, false).outcome, SearchResult::Outcome::kGivenUp);
+  groups = {{.demand = {.gpus = 1, .gpu_percent = 50}, .workers = 3},
+            {.demand = {.gpus = 1, .gpu_percent = 25}, .workers = 3}};
+  EXPECT_EQ(search_places(box, groups, false).outcome, SearchResult::Outcome::kImpossible);
+}
+
 TEST(GangSearch, AnEndlessSearchIsGivenUpAndSaysSo) {
   // They have 2235 cores. The first two groups want 1580 of them.
   std::vector<NodeShare> nodes;
@@ -221,6 +256,9 @@ Instance draw_instance(Random& random) {
     each.memory_bytes = below(5) * kMiB;
     for (uint32_t gpu = below(4); gpu > 1; --gpu) {
       each.gpus.push_back(std::to_string(gpu));
+      if (below(6) == 0) {
+        each.gpu_parts[each.gpus.back()] = 25 * (1 + below(3));
+      }
     }
     if (below(2) == 0) {
       each.labels["disk"] = "nvme";
@@ -231,6 +269,10 @@ Instance draw_instance(Random& random) {
   for (uint32_t i = 0; i < groups; ++i) {
     Group each =
         group("g" + std::to_string(i), below(4), below(3), below(4) == 0 ? 1 + below(2) : 0);
+    if (each.demand.gpus == 0 && below(3) == 0) {
+      each.demand.gpus = 1;
+      each.demand.gpu_percent = below(2) == 0 ? 25 : 50;
+    }
     each.demand.parts = below(5) == 0 ? 2 : 1;
     each.workers_min = below(2) == 0 ? each.workers : below(each.workers + 1);
     each.demand.memory_bytes = below(2) * kMiB;
@@ -253,7 +295,7 @@ Instance draw_instance(Random& random) {
 // The rules as docs/explanation/placement.md states them, written again.
 struct Load {
   uint64_t cores = 0;
-  uint64_t gpus = 0;
+  std::map<std::string, uint32_t> gpus;  // Percent.
   uint64_t memory = 0;
   std::map<std::string, uint64_t> files;
   uint64_t file_bytes() const {
@@ -271,9 +313,11 @@ bool allowed(const Node& node, const Demand& demand) {
   return cluster && (demand.labels.empty() || node.labels.contains("disk"));
 }
 
-Load with(Load load, const Demand& demand) {
+Load with(Load load, const Demand& demand, const Words& gpus) {
   load.cores += demand.cores;
-  load.gpus += demand.gpus;
+  for (const std::string& gpu : gpus) {
+    load.gpus[gpu] += demand.gpu_percent;
+  }
   load.memory += demand.memory_bytes;
   if (!demand.file.empty()) {
     load.files[demand.file] = demand.file_bytes;
@@ -281,12 +325,38 @@ Load with(Load load, const Demand& demand) {
   return load;
 }
 
-bool holds(const Node& node, const Load& load, const Demand& last) {
+bool holds(const Node& node, const Load& load) {
   if (node.overcommits) {
-    return last.gpus <= node.gpus.size() && load.file_bytes() <= node.memory_bytes;
+    return load.file_bytes() <= node.memory_bytes;
   }
-  return load.cores <= node.cores && load.gpus <= node.gpus.size() &&
-         load.memory + load.file_bytes() <= node.memory_bytes;
+  const bool gpus = std::ranges::all_of(
+      load.gpus, [&](const auto& gpu) { return gpu.second <= node.percent_of(gpu.first); });
+  return load.cores <= node.cores && gpus && load.memory + load.file_bytes() <= node.memory_bytes;
+}
+
+// Which GPUs it could take. Whole ones that are free are all alike.
+std::vector<Words> ways(const Node& node, const Load& load, const Demand& demand) {
+  std::vector<Words> ways;
+  Words whole;
+  for (const std::string& gpu : node.gpus) {
+    const uint32_t used = load.gpus.contains(gpu) ? load.gpus.at(gpu) : 0;
+    const bool fits = used + demand.gpu_percent <= node.percent_of(gpu) || node.overcommits;
+    if (demand.gpu_percent < kWholeGpu && fits) {
+      ways.push_back({gpu});
+    } else if (fits && whole.size() < demand.gpus) {
+      whole.push_back(gpu);
+    }
+  }
+  if (demand.gpu_percent == kWholeGpu && whole.size() == demand.gpus) {
+    ways.push_back(whole);
+  }
+  return ways;
+}
+
+bool has_room(const Node& node, const Load& load, const Demand& demand) {
+  return std::ranges::any_of(ways(node, load, demand), [&](const Words& gpus) {
+    return holds(node, with(load, demand, gpus));
+  });
 }
 
 // A part of a worker, and the node of the part before it; kNoNode: it is the first.
@@ -311,9 +381,11 @@ bool oracle(const std::vector<Node>& nodes, std::vector<Load>& loads,
       continue;
     }
     const Load kept = loads[n];
-    loads[n] = with(loads[n], *part.demand);
-    found = allowed(nodes[n], *part.demand) && holds(nodes[n], loads[n], *part.demand) &&
-            oracle(nodes, loads, parts, n);
+    for (const Words& gpus : ways(nodes[n], kept, *part.demand)) {
+      loads[n] = with(kept, *part.demand, gpus);
+      found = found || (allowed(nodes[n], *part.demand) && holds(nodes[n], loads[n]) &&
+                        oracle(nodes, loads, parts, n));
+    }
     loads[n] = kept;
   }
   parts.push_back(part);
@@ -336,7 +408,6 @@ bool oracle_places(const Instance& instance, bool all) {
 // What the places load onto each node; checks each rule.
 std::vector<Load> check_rules(const Instance& instance, const GangPlaces& places) {
   std::vector<Load> loads(instance.nodes.size());
-  std::map<std::string, std::set<std::string>> gpus;
   for (size_t g = 0; g < instance.groups.size(); ++g) {
     const Demand& demand = instance.groups[g].demand;
     EXPECT_LE(places[g].size(), instance.groups[g].workers);
@@ -347,15 +418,15 @@ std::vector<Load> check_rules(const Instance& instance, const GangPlaces& places
       for (const PlacePart& part : choice.place.parts()) {
         const auto at = std::ranges::find(instance.nodes, part.node, &Node::name);
         Load& load = loads[static_cast<size_t>(at - instance.nodes.begin())];
-        load = with(load, demand);
+        load = with(load, demand, part.gpus);
         own.insert(part.node);
         clusters.insert(at->cluster);
         EXPECT_TRUE(allowed(*at, demand));
-        EXPECT_TRUE(holds(*at, load, demand));
+        EXPECT_TRUE(holds(*at, load));
         EXPECT_EQ(part.gpus.size(), demand.gpus);
         for (const std::string& gpu : part.gpus) {
           EXPECT_TRUE(std::ranges::count(at->gpus, gpu) == 1);
-          EXPECT_TRUE(gpus[at->name].insert(gpu).second || at->overcommits) << gpu;
+          EXPECT_EQ(std::ranges::count(part.gpus, gpu), 1);
         }
       }
       EXPECT_EQ(own.size(), demand.parts);
@@ -392,7 +463,7 @@ TEST(Gang, ARandomJobIsPlacedIfAndOnlyIfAnOracleFindsAWay) {
       std::map<std::string, uint32_t> open;  // By cluster, the nodes that could take a part.
       for (size_t n = 0; n < loads.size() && (*places)[g].size() < group.workers; ++n) {
         const bool room = allowed(instance.nodes[n], group.demand) &&
-                          holds(instance.nodes[n], with(loads[n], group.demand), group.demand);
+                          has_room(instance.nodes[n], loads[n], group.demand);
         open[instance.nodes[n].cluster] += room ? 1 : 0;
       }
       for (const auto& [cluster, count] : open) {

@@ -12,17 +12,17 @@ namespace {
 using Places = std::vector<size_t>;
 
 // Two islands of four, each in a NUMA node of its own.
-std::vector<GpuState> two_islands(const std::vector<uint32_t>& uses = std::vector<uint32_t>(8)) {
+std::vector<GpuState> two_islands(const std::vector<uint32_t>& used = std::vector<uint32_t>(8)) {
   std::vector<GpuState> gpus;
   for (uint32_t i = 0; i < 8; ++i) {
-    gpus.push_back({.uses = uses[i], .numa = i / 4, .island = i / 4});
+    gpus.push_back({.used = used[i], .numa = i / 4, .island = i / 4});
   }
   return gpus;
 }
 
 // All joined by switches, as in most machines with eight GPUs.
-std::vector<GpuState> one_island(const std::vector<uint32_t>& uses = std::vector<uint32_t>(8)) {
-  std::vector<GpuState> gpus = two_islands(uses);
+std::vector<GpuState> one_island(const std::vector<uint32_t>& used = std::vector<uint32_t>(8)) {
+  std::vector<GpuState> gpus = two_islands(used);
   std::ranges::for_each(gpus, [](GpuState& gpu) { gpu.island = 0; });
   return gpus;
 }
@@ -41,6 +41,14 @@ TEST(GpuChoice, OneGpuIsTakenWhereLeastIsLeftSoThatIslandsStayWhole) {
       << "the same within an island, by NUMA nodes";
 }
 
+TEST(GpuChoice, APartIsTakenOfTheFullestGpuThatHasRoom) {
+  EXPECT_EQ(choose_part(two_islands({0, 50, 75, 100, 0, 0, 0, 0}), 25), 2U);
+  EXPECT_EQ(choose_part(two_islands({0, 50, 75, 100, 0, 0, 0, 0}), 50), 1U);
+  EXPECT_EQ(choose_part(two_islands({0, 50, 75, 100, 0, 0, 0, 0}), 60), 0U);
+  EXPECT_EQ(choose_part(one_island({100, 90, 75, 100, 100, 100, 100, 80}), 30), 2U)
+      << "nothing is left: the one with the most";
+}
+
 TEST(GpuChoice, WithinAnIslandTheyAreOfOneNumaNode) {
   EXPECT_EQ(choose_gpus(one_island({1, 0, 0, 0, 0, 0, 0, 0}), 4), (Places{4, 5, 6, 7}));
   EXPECT_EQ(choose_gpus(one_island({1, 0, 0, 0, 0, 0, 0, 1}), 4), (Places{1, 2, 3, 4}));
@@ -51,7 +59,7 @@ TEST(GpuChoice, WithoutALargeIslandItIsOneNumaNodeOfFewIslands) {
   for (uint32_t i = 0; i < 8; ++i) {
     pairs[i].island = i / 2;
   }
-  pairs[1].uses = 1;
+  pairs[1].used = 1;
   EXPECT_EQ(choose_gpus(pairs, 4), (Places{4, 5, 6, 7}));
   EXPECT_EQ(choose_gpus(pairs, 3), (Places{0, 2, 3}));
   EXPECT_EQ(choose_gpus(pairs, 2), (Places{2, 3}));
@@ -68,7 +76,7 @@ TEST(GpuChoice, TheLeastUsedOnesComeFirst) {
 }
 
 TEST(GpuChoice, UnknownGroupsLeaveTheOrderOfTheList) {
-  EXPECT_EQ(choose_gpus({{.uses = 1}, {}, {}, {}}, 2), (Places{1, 2}));
+  EXPECT_EQ(choose_gpus({{.used = 1}, {}, {}, {}}, 2), (Places{1, 2}));
   EXPECT_EQ(choose_gpus({{}, {.numa = 1, .island = 0}, {}, {.numa = 1, .island = 0}}, 2),
             (Places{1, 3}));
   EXPECT_EQ(choose_gpus({{}, {.numa = 1, .island = 0}, {}, {.numa = 1, .island = 0}}, 3),
@@ -81,7 +89,7 @@ TEST(GpuChoice, CountsTheFreeOnesThatAreNear) {
   EXPECT_EQ(most_near_free(two_islands()), 4U);
   EXPECT_EQ(most_near_free(two_islands({1, 0, 0, 0, 1, 1, 0, 0})), 3U);
   EXPECT_EQ(most_near_free(one_island({1, 0, 0, 0, 0, 0, 0, 0})), 7U);
-  EXPECT_EQ(most_near_free({{}, {.uses = 1}, {}}), 2U);
+  EXPECT_EQ(most_near_free({{}, {.used = 1}, {}}), 2U);
   EXPECT_EQ(most_near_free({{.numa = 0}, {.numa = 1}, {.numa = 1}}), 2U);
 }
 
@@ -93,7 +101,7 @@ TEST(GpuChoice, HoldsItsRulesForRandomMachines) {
   for (int run = 0; run < 2000; ++run) {
     std::vector<GpuState> gpus(1 + below(12));
     for (GpuState& gpu : gpus) {
-      gpu = {.uses = below(3),
+      gpu = {.used = below(3),
              .numa = below(4) == 0 ? kUnknownGroup : below(2),
              .island = below(4) == 0 ? kUnknownGroup : below(4)};
     }
@@ -103,12 +111,12 @@ TEST(GpuChoice, HoldsItsRulesForRandomMachines) {
     ASSERT_EQ(each.size(), count);
     uint32_t most = 0;
     for (const size_t gpu : chosen) {
-      most = std::max(most, gpus[gpu].uses);
+      most = std::max(most, gpus[gpu].used);
     }
     std::array<size_t, 4> free_of_island{};
     for (size_t i = 0; i < gpus.size(); ++i) {
-      ASSERT_TRUE(each.contains(i) || gpus[i].uses >= most);
-      if (gpus[i].uses == 0 && gpus[i].island != kUnknownGroup) {
+      ASSERT_TRUE(each.contains(i) || gpus[i].used >= most);
+      if (gpus[i].used == 0 && gpus[i].island != kUnknownGroup) {
         ++free_of_island[gpus[i].island];
       }
     }

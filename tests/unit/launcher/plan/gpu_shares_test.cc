@@ -95,6 +95,52 @@ TEST(GpuShares, NcclIsNotPlacedWhereTwoWorkersWouldShareAGpu) {
             Words{"node local has 1 GPU for 2 workers: expect them to share its memory and time"});
 }
 
+TEST(GpuShares, WorkersWithPartsShareAGpuAndThePlanSaysWhatKeepsThemApart) {
+  const auto plan = make_plan(job("engine: {kind: fake}\nprefill: {engine: {gpu: 0.4}}\n"
+                                  "decode: {engine: {gpu: 0.6}}\n"),
+                              node({"0", "MIG-1"}), {{}});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(gpus_of(*plan), (Words{"", "0", "0"}));
+  EXPECT_EQ(plan->warnings, Words{});
+  const std::string text = plan->to_text();
+  EXPECT_NE(text.find(" 0 (0.4) "), std::string::npos) << text;
+  EXPECT_NE(text.find("GPU 0 of node local: prefill-0 has 0.4, decode-0 has 0.6\n"
+                      "parts of a GPU: each engine keeps to its part of the memory by itself."),
+            std::string::npos)
+      << text;
+  EXPECT_NE(plan->to_json("{}").find(R"("gpu":"0","gpu_part":0.4)"), std::string::npos);
+}
+
+TEST(GpuShares, NcclTakesNoParts) {
+  const JobConfig config = job("engine: {kind: fake, gpu: 0.5}\nkvtransfer: {transport: nccl}\n");
+  const auto refused = make_plan(config, node({"0", "1"}), {{}});
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error().message.starts_with(
+      "prefill-0 and decode-0 have parts of GPU 0 of node local, and NCCL takes one for each: "))
+      << refused.error().message;
+}
+
+TEST(GpuShares, APartIsNeverMoreThanItsNumberSays) {
+  const auto read = [](const std::string& gpu) {
+    const auto config =
+        parse_job_config("job.yaml", "name: a\nengine: {kind: fake, gpu: " + gpu + "}\n", {});
+    return config ? std::to_string(config->models.front().decode_engine.gpu_percent) +
+                        (config->models.front().decode_engine.gpu ? " on" : " off")
+                  : config.error().message;
+  };
+  EXPECT_EQ(read("true"), "100 on");
+  EXPECT_EQ(read("1"), "100 on");
+  EXPECT_EQ(read("1.00"), "100 on");
+  EXPECT_EQ(read("0.5"), "50 on");
+  EXPECT_EQ(read("0.07"), "7 on");
+  EXPECT_EQ(read("false"), "100 off");
+  EXPECT_EQ(read("0"), "100 off");
+  for (const char* const wrong : {"2", "0.125", "-1", "half", "1.01", "."}) {
+    EXPECT_NE(read(wrong).find("expected true, false, or a part from 0.01 to 1"), std::string::npos)
+        << read(wrong);
+  }
+}
+
 TEST(GpuShares, ANodeWithoutGpusIsAWarning) {
   const auto plan = make_plan(job("engine: {kind: fake, gpu: true}\n"), node({}), {{}});
   ASSERT_TRUE(plan);

@@ -12,6 +12,8 @@
 namespace pdjob::launcher {
 namespace {
 
+using Words = std::vector<std::string>;
+
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 Node node(const std::string& name, uint32_t cores) {
@@ -94,6 +96,46 @@ TEST(Room, ATakenShareLeavesTheRestAndNeverLessThanNothing) {
   EXPECT_EQ(nodes[0].cores, 0U);
 }
 
+TEST(JobShares, AJobHoldsOnlyItsPartOfAGpu) {
+  Node half = node("a", 8);
+  half.gpus = {"0", "1"};
+  half.gpu_parts = {{"0", 50}};
+  const auto found =
+      shares("name: one\nengine: {kind: fake, gpu: 0.25}\ndecode: {workers: 3}\n", {half});
+  ASSERT_TRUE(found) << found.error().message;
+  ASSERT_EQ(found->size(), 1U);
+  EXPECT_EQ(found->front().gpu_percent(), 100U);
+  EXPECT_EQ(found->front().gpu_parts, (GpuParts{{"0", 50}, {"1", 50}}));
+  std::vector<Node> rest = {half};
+  take_from(rest, found->front());
+  EXPECT_EQ(rest[0].gpus, Words{"1"});
+  EXPECT_EQ(rest[0].gpu_parts, (GpuParts{{"1", 50}}));
+  EXPECT_FALSE(shares("name: two\nengine: {kind: fake, gpu: true}\n", rest))
+      << "no whole one is left";
+  const auto last = shares("name: two\nengine: {kind: fake, gpu: 0.25}\n", rest);
+  ASSERT_TRUE(last) << last.error().message;
+  take_from(rest, last->front());
+  EXPECT_EQ(rest[0].gpus, Words{});
+  EXPECT_EQ(rest[0].gpu_parts, GpuParts{});
+}
+
+TEST(Room, APartMovesToTheFullestGpuThatHasRoom) {
+  Node there = node("a", 8);
+  there.gpus = {"0", "1", "2"};
+  there.gpu_parts = {{"1", 60}, {"2", 40}};
+  const Share share{.node = "lost",
+                    .cores = 1,
+                    .gpus = {"7", "8"},
+                    .gpu_parts = {{"7", 50}},
+                    .labels = {{"zone", "a"}}};
+  const auto place = place_of({there}, share);
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->gpus, (Words{"0", "1"}));
+  EXPECT_EQ(place->gpu_parts, (GpuParts{{"1", 50}}));
+  there.gpus = {"1", "2"};
+  EXPECT_FALSE(place_of({there}, share)) << "a whole one is missing";
+}
+
 TEST(Room, AShareMovesToTheTightestNodeWithItsLabels) {
   const std::vector<Node> nodes = {node("a", 8), node("b", 2), node("a", 4)};
   const auto place = place_of(nodes, {.node = "lost", .cores = 3, .labels = {{"zone", "a"}}});
@@ -109,11 +151,13 @@ TEST(PoolSpecs, WhatTheKeeperTellsArrives) {
                         .key = "secret",
                         .cores = 3,
                         .memory_bytes = kGiB,
+                        .gpu_parts = {{"0", 25}},
                         .labels = {{"zone", "a"}}};
   const auto read = decode_share_spec(encode(share));
   ASSERT_TRUE(read);
   EXPECT_EQ(encode(*read), encode(share));
   EXPECT_EQ(read->labels, share.labels);
+  EXPECT_EQ(read->gpu_parts, share.gpu_parts);
   const LaunchSpec launch{.job = "one",
                           .text = "name: one\n",
                           .source = "/jobs/one.yaml",

@@ -11,7 +11,7 @@ PoolView view() {
   const Node node{.name = "main/a", .host = "10.0.0.2", .cores = 4, .gpus = {"0", "1"}};
   Node free = node;
   free.cores = 1;
-  free.gpus = {"1"};
+  free.gpu_parts = {{"0", 70}};
   PoolView view{.pool = "main", .nodes = {node}, .free = {free}};
   view.quotas = {{.queue = "research", .cores = 8}};
   view.jobs = {
@@ -19,7 +19,9 @@ PoolView view() {
        .order = {.name = "online", .priority = 100, .listen = "0.0.0.0:8000", .door = 8000},
        .state = PoolJobState::kRunning,
        .launcher = {.node = "main/a"},
-       .shares = {{.number = 1, .share = {.node = "main/a", .cores = 3, .gpus = {"0"}}}}},
+       .shares =
+           {{.number = 1,
+             .share = {.node = "main/a", .cores = 3, .gpus = {"0"}, .gpu_parts = {{"0", 30}}}}}},
       {.id = 2,
        .order = {.name = "night", .queue = "research", .batch = true},
        .why = "the job does not fit"}};
@@ -29,10 +31,10 @@ PoolView view() {
 TEST(PoolText, SaysWhatIsFreeAndWhatEachJobHasOrWaitsFor) {
   EXPECT_EQ(
       jobs_text(view()),
-      "pool main: 1 node, 1 of 4 cores and 1 of 2 GPUs are free\n"
+      "pool main: 1 node, 1 of 4 cores and 1.7 of 2 GPUs are free\n"
       "queue research: at most 8 cores, any number of GPUs\n"
       "JOB     STATE    QUEUE     PRIORITY  CORES  GPUS  NODES  LAUNCHER  CLIENTS        WHY\n"
-      "online  running  default   100       3      1     1      main/a    10.0.0.2:8000\n"
+      "online  running  default   100       3      0.3   1      main/a    10.0.0.2:8000\n"
       "night   queued   research  0         0      0     0      -         -              the job "
       "does not fit\n");
 }
@@ -46,10 +48,11 @@ TEST(PoolText, AnEmptyPoolSaysHowToFillIt) {
 TEST(PoolText, JsonHasSharesByNode) {
   const std::string json = jobs_json(view());
   EXPECT_NE(json.find(R"("shares":[{"number":1,"node":"main/a","cores":3,"memory_bytes":0,)"
-                      R"("gpus":["0"]}])"),
+                      R"("gpus":["0"],"gpu_parts":{"0":0.3}}])"),
             std::string::npos)
       << json;
   EXPECT_NE(json.find(R"("cores_free":1)"), std::string::npos);
+  EXPECT_NE(json.find(R"("gpus":2,"gpus_free":1.7})"), std::string::npos) << json;
 }
 
 TEST(PoolText, MetricsCountJobsByState) {

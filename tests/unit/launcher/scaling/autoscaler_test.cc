@@ -181,7 +181,8 @@ TEST(Autoscaler, NoBoundBudgetOrRatioIsEverBroken) {
     std::vector<ScaledGroup> groups = both_groups(static_cast<uint32_t>(2 + random.below(8)));
     groups[0].scaling.workers_min = groups[1].scaling.workers_min =
         static_cast<uint32_t>(1 + random.below(2));
-    groups[0].gpus = groups[1].gpus = 1;
+    groups[0].gpu_percent = 50;
+    groups[1].gpu_percent = 100;
     const JobScalingConfig limits{.workers_max = static_cast<uint32_t>(4 + random.below(8)),
                                   .gpus_max = static_cast<uint32_t>(4 + random.below(8)),
                                   .prefill_per_decode_max = random.chance(0.5) ? 2.0 : 0.0};
@@ -196,7 +197,8 @@ TEST(Autoscaler, NoBoundBudgetOrRatioIsEverBroken) {
       const uint32_t d = plant.wanted[1];
       ASSERT_TRUE(p >= groups[0].scaling.workers_min && p <= groups[0].scaling.workers_max) << seed;
       ASSERT_TRUE(d >= groups[1].scaling.workers_min && d <= groups[1].scaling.workers_max) << seed;
-      ASSERT_LE(p + d, std::min(limits.workers_max, limits.gpus_max)) << seed;
+      ASSERT_LE(p + d, limits.workers_max) << seed;
+      ASSERT_LE(50 * p + 100 * d, 100 * limits.gpus_max) << seed;
       ASSERT_TRUE(limits.prefill_per_decode_max == 0 || p <= 2 * d) << seed;
     }
   }
