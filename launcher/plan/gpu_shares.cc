@@ -119,27 +119,28 @@ std::string all_gpus_text(const PlanRow& row) {
 }
 
 std::string gpu_parts_text(const LaunchPlan& plan) {
-  std::string text;
+  std::string slices;
+  std::string parts;
   for (const auto& [gpu, rows] : rows_of_gpus(plan)) {
-    const bool parts =
-        std::ranges::any_of(rows, [](const PlanRow* row) { return row->gpu_percent < kWholeGpu; });
-    if (!parts) {
-      continue;
+    const std::string name = "GPU " + gpu.second + " of node " + gpu.first;
+    if (gpu.second.starts_with("MIG-")) {
+      slices += name + " is a slice: its memory, multiprocessors and faults are its own\n";
     }
-    text += "GPU " + gpu.second + " of node " + gpu.first + ":";
-    for (const PlanRow* const row : rows) {
-      text +=
+    const bool shared =
+        std::ranges::any_of(rows, [](const PlanRow* row) { return row->gpu_percent < kWholeGpu; });
+    parts += shared ? name + ":" : "";
+    for (const PlanRow* const row : shared ? rows : std::vector<const PlanRow*>()) {
+      parts +=
           (row == rows.front() ? " " : ", ") + row->name + " has " + portion_text(row->gpu_percent);
     }
-    text += "\n";
+    parts += shared ? "\n" : "";
   }
-  return text.empty()
-             ? text
-             : text +
-                   "parts of a GPU: each engine keeps to its part of the memory by itself. They "
-                   "take turns computing, or have their parts of the multiprocessors where "
-                   "NVIDIA's MPS runs. A fault of one can end the others "
-                   "(docs/how-to/gpus.md#share-a-gpu)\n";
+  parts += parts.empty() ? ""
+                         : "parts of a GPU: each engine keeps to its part of the memory by itself. "
+                           "They take turns computing, or have their parts of the multiprocessors "
+                           "where NVIDIA's MPS runs. A fault of one can end the others "
+                           "(docs/how-to/gpus.md#share-a-gpu)\n";
+  return slices + parts;
 }
 
 Status check_gpus(const JobConfig& config, const std::vector<Node>& nodes, LaunchPlan& plan) {

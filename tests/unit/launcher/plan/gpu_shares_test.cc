@@ -98,7 +98,7 @@ TEST(GpuShares, NcclIsNotPlacedWhereTwoWorkersWouldShareAGpu) {
 TEST(GpuShares, WorkersWithPartsShareAGpuAndThePlanSaysWhatKeepsThemApart) {
   const auto plan = make_plan(job("engine: {kind: fake}\nprefill: {engine: {gpu: 0.4}}\n"
                                   "decode: {engine: {gpu: 0.6}}\n"),
-                              node({"0", "MIG-1"}), {{}});
+                              node({"0", "1"}), {{}});
   ASSERT_TRUE(plan);
   EXPECT_EQ(gpus_of(*plan), (Words{"", "0", "0"}));
   EXPECT_EQ(plan->warnings, Words{});
@@ -109,6 +109,16 @@ TEST(GpuShares, WorkersWithPartsShareAGpuAndThePlanSaysWhatKeepsThemApart) {
             std::string::npos)
       << text;
   EXPECT_NE(plan->to_json("{}").find(R"("gpu":"0","gpu_part":0.4)"), std::string::npos);
+}
+
+TEST(GpuShares, ThePlanSaysWhatASliceIsolates) {
+  const auto plan = make_plan(job("engine: {kind: fake, gpu: true}\nprefill: {workers: 0}\n"),
+                              node({"MIG-11c2"}), {{}});
+  ASSERT_TRUE(plan);
+  EXPECT_NE(plan->to_text().find("\nGPU MIG-11c2 of node local is a slice: its memory, "
+                                 "multiprocessors and faults are its own\n"),
+            std::string::npos)
+      << plan->to_text();
 }
 
 TEST(GpuShares, NcclTakesNoParts) {
