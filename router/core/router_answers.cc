@@ -192,9 +192,13 @@ void Router::answer_badly(Request& request, Attempt& attempt, const LegAnswered&
     request.prefill_overloaded = true;
   }
   // If its prefill worker is dying, that connection breaks in a moment, and makes it a suspect.
-  // Until then another worker is not risked.
-  if (verdict == Verdict::kHandOverFailed && config_.hears_losses && !request.rival &&
-      attempt.prefill.running && may_try_again(request) && retries_.left()) {
+  // Until then another worker is not risked. A hedged request is at another one already: this loss
+  // is noted now, because its rival ends the leg that would break.
+  const bool may_be_dying =
+      verdict == Verdict::kHandOverFailed && config_.hears_losses && attempt.prefill.running;
+  if (may_be_dying && request.rival) {
+    note_loss(request, attempt.prefill, turn.now);
+  } else if (may_be_dying && may_try_again(request) && retries_.left()) {
     cancel_leg(request, attempt, Stage::kDecode, turn);
     request.last_failure = answer_text(answer.status);
     request.hand_over_failed = true;

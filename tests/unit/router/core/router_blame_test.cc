@@ -7,14 +7,12 @@
 
 #include <gtest/gtest.h>
 
-#include "router/core/router.h"
+#include "tests/unit/router/core/router_fixture.h"
 
 namespace pdjob::router {
 namespace {
 
 using net::LossCause;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 using Names = std::vector<std::string>;
 
 // Workers have role `both`, so a request has one leg and a crash has one cause.
@@ -431,6 +429,62 @@ TEST_F(BlameTest, AWorkerThatDoesNotAnswerHealthChecksGetsNothingNewAndKeepsWhat
   EXPECT_EQ(place_of(3), "waits");
   answer(1);
   EXPECT_EQ(place_of(3), "a") << "whoever answers is there";
+}
+
+// Three prefill workers and three decode workers. Prefills are known well enough to be hedged.
+struct HedgedBlameTest : RouterTest {
+  HedgedBlameTest() {
+    config.hears_losses = true;
+    config.hedge_quantile = 0.95;
+    for (const std::string name : {"0", "1", "2"}) {
+      for (const auto& [prefix, role] :
+           {std::pair("p", net::Role::kPrefill), std::pair("d", net::Role::kDecode)}) {
+        there.push_back(entry(prefix + name, role));
+        there.back().engine_id = there.back().name;
+      }
+    }
+    workers(there);
+    for (int request = 0; request < 50; ++request) {
+      arrive({.prompt_tokens = 100});
+      now += milliseconds(10);
+      answered(Stage::kDecode, 200);
+      ended(Stage::kPrefill);
+      ended(Stage::kDecode);
+    }
+    starts.clear();
+  }
+  Words report(uint32_t attempt, LossCause cause) {
+    const auto started = std::ranges::find(starts, leg(Stage::kPrefill, attempt), &StartLeg::leg);
+    const std::string name = router().workers().find(started->worker)->entry.name;
+    std::erase_if(there, [&](const net::WorkerEntry& one) { return one.name == name; });
+    return step(WorkersChanged{there, {{.name = name, .engine_id = name, .cause = cause}}});
+  }
+  std::vector<net::WorkerEntry> there;
+};
+
+// The decode worker may learn first that a prefill worker has died. Then the rival goes on alone.
+TEST_F(HedgedBlameTest, ALossThatTheDecodeWorkerToldFirstCountsThoughARivalGoesOn) {
+  arrive({.prompt_tokens = 100});
+  EXPECT_EQ(sleep(router().next_wakeup() - now).front(), "hedge");
+  answered(Stage::kDecode, 502, 1);
+  report(1, LossCause::kCrash);
+  failed(Stage::kPrefill, 2);
+  report(2, LossCause::kOutside);
+  failed(Stage::kPrefill, 3);
+  EXPECT_EQ(std::ranges::count(report(3, LossCause::kCrash), "refuse 422"), 1);
+}
+
+// A prefill worker that lives is no loss.
+TEST_F(HedgedBlameTest, AFailedHandOverOfAWorkerThatLivesIsNotCounted) {
+  arrive({.prompt_tokens = 100});
+  sleep(router().next_wakeup() - now);
+  answered(Stage::kDecode, 502, 1);
+  sleep(limits::kLossWordWait);
+  report(1, LossCause::kCrash);
+  failed(Stage::kPrefill, 2);
+  report(2, LossCause::kOutside);
+  failed(Stage::kPrefill, 3);
+  EXPECT_EQ(std::ranges::count(report(3, LossCause::kCrash), "refuse 422"), 0);
 }
 
 }  // namespace
