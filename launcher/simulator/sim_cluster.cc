@@ -69,7 +69,8 @@ std::vector<launcher::Node> SimCluster::nodes() const {
 }
 
 void SimCluster::tell(launcher::ClusterEvent event) {
-  const Duration delay = milliseconds(random_.below(20));
+  const Duration delay = tells_soon_ ? Duration(std::chrono::microseconds(1 + random_.below(100)))
+                                     : Duration(milliseconds(random_.below(20)));
   events_.last_arrival = std::max(events_.last_arrival, loop_.now() + delay);
   later_(events_.last_arrival, [this, alive = std::weak_ptr(alive_), event = std::move(event)] {
     if (!alive.expired()) {

@@ -43,7 +43,10 @@ void read(ConfigReader& in, Scenario& to) {
     share(job, "two_hop", to.two_hop, "Jobs whose workers tell no KV address in advance.");
     share(job, "limits", to.limits, "Jobs that limit a worker's requests in flight.");
     share(job, "short_queues", to.short_queues, "Jobs, with faults, whose queues are short.");
+    share(job, "hedged", to.hedged, "Jobs that send a slow prefill to a second worker, too.");
     share(job, "any_policy", to.any_policy, "Jobs with any policies; others use round robin.");
+    share(job, "ends_heard_soon", to.ends_heard_soon,
+          "Jobs whose launcher hears of an end within 0.1 ms; others within 20 ms.");
     read(job, "tenants", to.tenants, "Tenants; 0: everybody may ask.");
     share(job, "asynchronous", to.asynchronous, "Jobs that take asynchronous requests.");
     share(job, "cache", to.cache, "Jobs with a response cache.");

@@ -47,8 +47,10 @@ struct Scenario {
   double two_hop = 0.3;
   double limits = 0.3;  // Few requests at once for each worker.
   double short_queues = 0.2;
-  double any_policy = 1;  // Otherwise round robin.
-  Range tenants{0, 0};    // 0: everybody may ask.
+  double hedged = 0.3;
+  double any_policy = 1;       // Otherwise round robin.
+  double ends_heard_soon = 0;  // By the launcher.
+  Range tenants{0, 0};         // 0: everybody may ask.
   double asynchronous = 0;
   double cache = 0;
   double by_hand = 0;     // Without a launcher.

@@ -74,7 +74,7 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
     shape.router.decode_in_flight = static_cast<uint32_t>(random.below(4));
   }
   shape.router.measured_load = random.chance(0.3);
-  shape.router.hedge_quantile = random.chance(0.3) ? 0.5 : 0;
+  shape.router.hedge_quantile = random.chance(scenario.hedged) ? 0.5 : 0;
   shape.router.fallback =
       random.chance(0.5) ? router::Fallback::kDecodeAlone : router::Fallback::kRefuse;
   shape.router.queue_timeout = seconds(faultless ? 60 : 2);  // A burst may be long, too.
@@ -158,6 +158,7 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   }
   // Of one cluster, which has every second node. Dice of its own leave all else as it was.
   const bool wide = Random(seed + 1).chance(0.25);
+  shape.ends_heard_soon = Random(seed + 3).chance(scenario.ends_heard_soon);
   shape.spares = Random(seed + 2).chance(scenario.spares) ? 1 : 0;
   shape.decode_parts = wide && shape.nodes > 2 && !shape.stragglers.on() ? 2 : 1;
   return shape;

@@ -30,8 +30,9 @@ struct Shape {
   bool shared_kv = true;
   bool two_hop = false;
   bool asynchronous = false;
-  bool by_hand = false;  // No launcher.
-  bool agents = false;   // Nodes have agents, with these:
+  bool ends_heard_soon = false;  // By the launcher.
+  bool by_hand = false;          // No launcher.
+  bool agents = false;           // Nodes have agents, with these:
   Duration agent_lease{};
   Duration orphan_timeout{};
   bool lasts = false;  // Agents and processes outlive the launcher.

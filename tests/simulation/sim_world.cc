@@ -126,6 +126,9 @@ class SimWorld final : public launcher::JobRunner::Observer {
         async_clients_(
             client_, invariants_, oracle_,
             [this](const std::string& what) { trace_.line(now(), "client", what); }, kDoor) {
+    if (shape_.ends_heard_soon) {
+      cluster_.tell_soon();
+    }
     machines_.began = [this](const SimCluster::Order& order) { begin(order); };
     machines_.gone = [this](Incarnation who) { gone(who); };
     machines_.terminated = [this](Incarnation who) {
