@@ -381,6 +381,10 @@ void Job::ended(Process& process, Turn& turn) {
     process.last_exit.clear();  // It was asked to end.
     follow_group(process);
     process.restart_policy = RestartPolicy(timing_.restart);
+    if (is_surplus(process, turn.now)) {
+      dismiss(process, Fate::kEnd, turn);
+      return;
+    }
     start(process, turn);
   } else if (state_ == JobState::kStarting && process.hopeless() && !process.is_store() &&
              !any_peer(process, has_hope)) {

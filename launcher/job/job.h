@@ -141,6 +141,7 @@ class Job {
   // Starts those that wait, and takes the steps that lead to what the groups say.
   void converge(Turn& turn);
   void choose_spares();
+  bool is_surplus(const Process& process, Instant now) const;
   bool take(const GroupStep& step, Turn& turn);
   void start_again(Process& process, net::Role role, Turn& turn);
   // Its place, or another one if it has none; false: it must wait for a node.

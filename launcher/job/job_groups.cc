@@ -54,6 +54,14 @@ void Job::converge(Turn& turn) {
   }
 }
 
+// Its group may have shrunk while it drained.
+bool Job::is_surplus(const Process& process, Instant now) const {
+  return state_ == JobState::kReady && !adopting() &&
+         std::ranges::any_of(next_steps(groups_, *this, now), [&](const GroupStep& step) {
+           return step.kind == GroupStep::Kind::kRetire && step.process == process.name;
+         });
+}
+
 // False: it is not possible now.
 bool Job::take(const GroupStep& step, Turn& turn) {
   if (step.kind == GroupStep::Kind::kAdd) {
