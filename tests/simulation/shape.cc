@@ -140,8 +140,9 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   }
   if (scenario.scales > 0 && random.chance(scenario.scales)) {
     shape.scales = true;
-    shape.router.queue_timeout =
-        seconds(60);  // From no worker to one that serves, without a launcher at first.
+    // From no worker to one that serves, and a launcher may be missing at first.
+    const bool always_launched = !faultless && scenario.weights.launcher_dies == 0;
+    shape.router.queue_timeout = seconds(always_launched ? 15 : 60);
     const uint32_t most = std::max(shape.prefill_workers, shape.decode_workers);
     shape.scaling.workers_max = most + static_cast<uint32_t>(random.below(3));
     shape.scaling.down_after = milliseconds(500 + random.below(3000));
