@@ -154,17 +154,17 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
     if (pages_.orders.contains(request.path)) {
       methods.emplace_back("POST");
     }
-    server_->reply(id, 405, kAdminText, "only GET, and POST /scale, /apply and /diff\n",
-                   {net::allow_header(methods)});
+    std::string text = "only GET, and POST";
+    for (const auto& [path, order] : pages_.orders) {
+      text += " " + path;
+    }
+    server_->reply(id, 405, kAdminText, text + "\n", {net::allow_header(methods)});
+  } else if (answer_page(id, request)) {
+    return;
   } else if (const auto file = dashboard_file(request.path)) {
     server_->reply(id, 200, file->content_type, file->text, dashboard_headers());
-  } else if (!answer_page(id, request)) {
-    server_->reply(
-        id, 404, kAdminText,
-        "here are: / (the dashboard) /status /nodes /scale /apply /rollout /links /requests "
-        "/history /explain /plan /metrics /metrics/all /sd /health /logs?process=NAME; "
-        "/status, /nodes, /scale and "
-        "/rollout are text with ?as=text, /explain is JSON with ?as=json\n");
+  } else {
+    server_->reply(id, 404, kAdminText, std::string("here are: ") + pages_.here);
   }
 }
 

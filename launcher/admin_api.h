@@ -36,6 +36,12 @@ struct AdminPages {
   using Order = std::function<Result<std::string>(std::string_view body)>;
 
   std::string owner_key;
+  // What there is, for who asks for something else.
+  const char* here =
+      "/ (the dashboard) /status /nodes /scale /apply /rollout /links /requests /history /explain "
+      "/plan /metrics /metrics/all /sd /health /logs?process=NAME; /status, /nodes, /scale and "
+      "/rollout are text with ?as=text, /explain is JSON with ?as=json\n";
+  // In place of the dashboard's, too: "/".
   std::map<std::string, Page, std::less<>> pages;    // "/status", "/status?as=text".
   std::map<std::string, Order, std::less<>> orders;  // "/scale".
   std::function<bool()> ready;

@@ -114,7 +114,8 @@ class KeeperProcess final : Cluster::Handler {
     PDJOB_TRY_STATUS(
         folder_.publish({.pid = getpid(), .admin = admin_->address(), .key = owner_key()}));
     log::info("keeper of pool " + options_.pool + ": agents join at " + cluster_->endpoint() +
-              ", jobs come by `pdjob submit FILE`");
+              ", jobs come by `pdjob submit FILE`, and http://" + admin_->address() +
+              " shows them");
     runner_.submit(TimePassed{});
     return ok();
   }
@@ -290,6 +291,8 @@ AdminPages KeeperProcess::pages() {
   };
   AdminPages pages;
   pages.owner_key = owner_key();
+  pages.here = "/ (the jobs) /jobs (the same as JSON) /metrics /health /logs?process=NAME\n";
+  pages.pages["/"] = {kAdminText, [snapshot] { return jobs_text(snapshot()); }};
   pages.pages["/jobs"] = {kAdminJson, [snapshot] { return jobs_json(snapshot()); }};
   pages.pages["/jobs?as=text"] = {kAdminText, [snapshot] { return jobs_text(snapshot()); }};
   pages.orders["/submit"] = [this](std::string_view body) { return submit(body); };

@@ -155,7 +155,11 @@ def test_jobs_have_parts_of_gpus_and_no_part_is_given_twice(pool):
         pool.run("submit", pool.write(f"{name}.yaml", text + f"prefill: {{workers: 0}}\nrouter: {{listen: 127.0.0.1:{free_port()}}}\n"))
     eventually(lambda: len(pool.pids("decode-0")) == 2, 60)
     eventually(lambda: "0.6 of a GPU" in pool.job("three")["why"], 60)
-    assert "2 of 4 cores and 0.8 of 2 GPUs are free" in pool.run("jobs").stdout
+    text = pool.run("jobs").stdout
+    assert "2 of 4 cores and 0.8 of 2 GPUs are free" in text
+    page = json.loads((pool.folder / "state/pdjob/keepers/main/launcher.json").read_text())["admin"]
+    assert httpx.get(f"http://{page}/").text == text, "what a browser shows"
+    assert httpx.get(f"http://{page}/status").text.startswith("here are: / (the jobs)")
     shares = [share for name in ("one", "two") for share in pool.job(name)["shares"]]
     assert [share["gpu_parts"] for share in shares] == [{"5": 0.6}, {"5": 0.6}]
     assert len({share["node"] for share in shares}) == 2
