@@ -98,6 +98,10 @@ void NodeShare::resize(const Node& node) {
 void NodeShare::count_free_gpus() {
   const std::vector<GpuState> states = gpu_states();
   gpus_free_ = static_cast<uint64_t>(std::ranges::count(states, 0U, &GpuState::used));
+  gpu_parts_free_.clear();
+  for (const GpuState& state : states) {
+    gpu_parts_free_.push_back(kWholeGpu - std::min(kWholeGpu, state.used));
+  }
   near_gpus_free_ = node_.topology.gpus.empty() ? gpus_free_ : most_near_free(states);
 }
 
@@ -116,14 +120,6 @@ std::vector<GpuState> NodeShare::gpu_states() const {
     states.push_back(state);
   }
   return states;
-}
-
-std::vector<uint32_t> NodeShare::gpu_parts_free() const {
-  std::vector<uint32_t> parts;
-  for (const GpuState& state : gpu_states()) {
-    parts.push_back(kWholeGpu - std::min(kWholeGpu, state.used));
-  }
-  return parts;
 }
 
 uint64_t NodeShare::gpu_room(const Demand& demand) const {

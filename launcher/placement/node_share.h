@@ -47,7 +47,7 @@ class NodeShare {
   // Whole ones.
   uint64_t gpus_free() const { return gpus_free_; }
   // In the order of the node's GPUs, what is left of each: percent, at least 0.
-  std::vector<uint32_t> gpu_parts_free() const;
+  const std::vector<uint32_t>& gpu_parts_free() const { return gpu_parts_free_; }
   // The most of them that are near each other (gpu_choice.h).
   uint64_t near_gpus_free() const { return near_gpus_free_; }
   int64_t memory_free() const;
@@ -89,6 +89,7 @@ class NodeShare {
   int64_t cores_used_ = 0;
   int64_t memory_used_ = 0;  // Without the files.
   int64_t file_bytes_ = 0;
+  std::vector<uint32_t> gpu_parts_free_;
   uint64_t gpus_free_ = 0;
   uint64_t near_gpus_free_ = 0;
   std::map<std::string, uint32_t> gpu_used_;  // Percent.
