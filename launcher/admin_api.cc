@@ -144,7 +144,7 @@ void AdminApi::answer_refused() {
 void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
   if (!lets_in(request)) {
     refuse(id);
-  } else if (take_order(id, request)) {
+  } else if (take_order(id, request) || (request.method == "GET" && answer_page(id, request))) {
     return;
   } else if (request.method != "GET") {
     std::vector<std::string_view> methods;
@@ -159,8 +159,6 @@ void AdminApi::on_request(net::ExchangeId id, net::HttpRequest& request) {
       text += " " + path;
     }
     server_->reply(id, 405, kAdminText, text + "\n", {net::allow_header(methods)});
-  } else if (answer_page(id, request)) {
-    return;
   } else if (const auto file = dashboard_file(request.path)) {
     server_->reply(id, 200, file->content_type, file->text, dashboard_headers());
   } else {
