@@ -47,7 +47,7 @@ bool take_gpu(Node& node, uint32_t percent, Share& share) {
   if (found == node.gpus.end()) {
     return false;
   }
-  const std::string gpu = *found;
+  const std::string& gpu = *found;
   const bool new_here = std::ranges::find(share.gpus, gpu) == share.gpus.end();
   const uint32_t all = percent + (new_here ? 0 : share.percent_of(gpu));
   const uint32_t left = node.percent_of(gpu) - percent;
