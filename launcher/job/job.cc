@@ -376,12 +376,13 @@ void Job::ended(Process& process, Turn& turn) {
   if (process.state == ProcessState::kExited) {
     remove(process, turn);
   } else if (process.fate == Fate::kChangeRole) {
+    const bool same_role = process.role == process.next_role;
     process.role = process.next_role;
     process.fate = Fate::kRestart;
     process.last_exit.clear();  // It was asked to end.
     follow_group(process);
     process.restart_policy = RestartPolicy(timing_.restart);
-    if (is_surplus(process, turn.now)) {
+    if (same_role && is_surplus(process, turn.now)) {
       dismiss(process, Fate::kEnd, turn);
       return;
     }
