@@ -177,6 +177,19 @@ TEST_F(ChangedGroup, WorkersAreReplacedOneAfterTheOtherAndTheLeastBusyOneFirst) 
   EXPECT_EQ(pass(), "");
 }
 
+TEST_F(ChangedGroup, AWorkerWhoseGroupShrankWhileItDrainedToBeReplacedIsNotStartedAgain) {
+  pass();
+  living.drains = false;
+  ASSERT_EQ(living.change(changed()), "decode-2 to decode");
+  EXPECT_EQ(living.change(changed(0)), "retire decode-1, retire decode-0");
+  std::vector<Effect> effects;
+  living.job.step(ProcessExited{living.job.find("decode-2")->incarnation, "exit code 0"},
+                  living.now, effects);
+  EXPECT_EQ(living.job.find("decode-2"), nullptr);
+  EXPECT_TRUE(std::ranges::none_of(
+      effects, [](const Effect& effect) { return std::holds_alternative<Spawn>(effect); }));
+}
+
 TEST_F(ChangedGroup, ACrashWhileSpecsDifferIsNoFaultOfARequest) {
   const auto cause_of = [&](const std::string& name) {
     living.tell(ProcessExited{living.job.find(name)->incarnation, "signal 6", true});
