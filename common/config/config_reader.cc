@@ -1,7 +1,6 @@
 #include "common/config/config_reader.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include "common/config/config_document.h"
 #include "common/config/config_errors.h"
 #include "common/config/config_text.h"
+#include "common/config/config_values.h"
 #include "common/parse_number.h"
 
 namespace pdjob {
@@ -29,39 +29,6 @@ std::string with_suggestion(const std::string& message, std::string_view written
                             const std::vector<std::string>& known) {
   const std::string meant = nearest_word(written, known);
   return meant.empty() ? message : message + ", did you mean " + meant + "?";
-}
-
-std::string format(bool value) { return value ? "true" : "false"; }
-std::string format(const std::string& value) { return value.empty() ? "" : quote(value); }
-std::string format(Duration value) { return format_duration(value); }
-std::string format(const std::vector<std::string>& value) {
-  std::string text;
-  for (const std::string& item : value) {
-    text += (text.empty() ? "" : ", ") + item;
-  }
-  return '[' + text + ']';
-}
-template <class Number>
-  requires std::is_arithmetic_v<Number>
-std::string format(Number value) {
-  std::array<char, 64> digits{};
-  const auto [end, failure] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
-  return failure == std::errc() ? std::string(digits.data(), end) : "?";
-}
-
-// "1..1024", "at least 1", "at most 8"; empty if every value of the type is valid.
-template <class T>
-std::string bounds_text(const FieldRange<T>& range) {
-  const bool has_min = range.min > FieldRange<T>{}.min;
-  const bool has_max = range.max < FieldRange<T>{}.max;
-  if (has_min && has_max) {
-    return format(range.min) + ".." + format(range.max);
-  }
-  if (has_max) {
-    const bool starts_at_zero = FieldRange<T>{}.min == T{};
-    return (starts_at_zero ? format(T{}) + ".." : "at most ") + format(range.max);
-  }
-  return has_min ? "at least " + format(range.min) : "";
 }
 
 bool is_whole_number(std::string_view text) {
