@@ -36,7 +36,7 @@ struct AdminPages {
   using Order = std::function<Result<std::string>(std::string_view body)>;
 
   std::string owner_key;
-  // What there is, for who asks for something else.
+  // Its paths, for clients that ask for another one.
   const char* here =
       "/ (the dashboard) /status /nodes /scale /apply /rollout /links /requests /history /explain "
       "/plan /metrics /metrics/all /sd /health /logs?process=NAME; /status, /nodes, /scale and "

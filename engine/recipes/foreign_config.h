@@ -51,7 +51,7 @@ EngineRecipe recipe_at(const ForeignConfig& config, const std::string& host);
 // wish.
 ShapeWish shape_wish(const EngineRecipe& recipe, const ForeignConfig& config, bool gpu);
 EngineShape shape_of(const ForeignConfig& config, bool gpu);
-// What contradicts that an engine has such a part of a GPU.
+// Why an engine cannot have such a part of a GPU; nothing: it can.
 std::optional<ShapeProblem> part_problem(const EngineRecipe& recipe, const ForeignConfig& config,
                                          uint32_t gpu_percent);
 

@@ -1,6 +1,6 @@
 // Searches all ways to place groups on nodes, without preferences. It finds one if there is one,
-// or runs out of steps. It gives up, too, where parts of GPUs do not divide each other: then a node
-// may have room for them in a way that it does not try. Pure.
+// or runs out of steps. It also gives up where parts of GPUs do not divide each other: a node may
+// have room for them in a way that it does not try. Pure.
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,8 @@ struct GpuState {
 // there are `count` GPUs.
 std::vector<size_t> choose_gpus(const std::vector<GpuState>& gpus, size_t count);
 
-// Of those that have so much left, the one that is used most, so that others stay whole; otherwise
-// the least used one. Returns a place in the list. Requires: there is a GPU.
+// Takes the most used GPU that has so much left, so that others stay whole. Without such a GPU it
+// takes the least used one. Returns a place in the list. Requires: there is a GPU.
 size_t choose_part(const std::vector<GpuState>& gpus, uint32_t percent);
 
 // The most free GPUs of one island; where no island is known, of one NUMA node. All free ones, if

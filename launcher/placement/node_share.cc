@@ -22,6 +22,11 @@ std::string label_text(const std::pair<const std::string, std::string>& label) {
   return text.append(": ").append(label.second);
 }
 
+// "0.5 of a GPU"; for whole ones "2 GPUs".
+std::string gpu_count_text(uint64_t gpus, uint32_t percent) {
+  return percent == kWholeGpu ? count_text(gpus, "GPU") : portion_text(percent) + " of a GPU";
+}
+
 }  // namespace
 
 std::vector<PlacePart> Place::parts() const {
@@ -45,10 +50,6 @@ bool Place::has_part_on(const std::string& of_node) const {
 
 std::string count_text(uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
-std::string gpu_count_text(uint64_t gpus, uint32_t percent) {
-  return percent == kWholeGpu ? count_text(gpus, "GPU") : portion_text(percent) + " of a GPU";
 }
 
 std::string Shortfall::text() const {

@@ -15,9 +15,6 @@ namespace pdjob::launcher {
 // "1 GPU", "2 GPUs".
 std::string count_text(uint64_t count, const std::string& what);
 
-// "0.5 of a GPU"; for whole ones "2 GPUs".
-std::string gpu_count_text(uint64_t gpus, uint32_t percent);
-
 // What a node lacks for one process. Zero: nothing.
 struct Shortfall {
   uint64_t cores = 0;
@@ -46,10 +43,10 @@ class NodeShare {
   int64_t cores_free() const { return static_cast<int64_t>(node_.cores) - cores_used_; }
   // Whole ones.
   uint64_t gpus_free() const { return gpus_free_; }
-  // In the order of the node's GPUs, what is left of each: percent, at least 0.
-  const std::vector<uint32_t>& gpu_parts_free() const { return gpu_parts_free_; }
   // The most of them that are near each other (gpu_choice.h).
   uint64_t near_gpus_free() const { return near_gpus_free_; }
+  // In the order of the node's GPUs, what is left of each: percent, at least 0.
+  const std::vector<uint32_t>& gpu_parts_free() const { return gpu_parts_free_; }
   int64_t memory_free() const;
   // What other processes' own memory does not count against: a node that overcommits still has to
   // hold the files.

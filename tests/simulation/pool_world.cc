@@ -40,7 +40,7 @@ constexpr Duration kFaultsLast = seconds(200);
 // turns.
 constexpr Duration kConvergesWithin = seconds(1500);
 
-// Of the first GPU with so much left; false: there is none.
+// Takes it from the first GPU with so much left; false: there is none.
 bool take_gpu(Node& node, uint32_t percent, Share& share) {
   const auto found = std::ranges::find_if(
       node.gpus, [&](const std::string& each) { return node.percent_of(each) >= percent; });

@@ -385,7 +385,7 @@ TEST_P(NcclFaults, ManyFaultyTransfersLeakNothing) {
   }
   unset("FAKE_NCCL_INIT_FAILS");
   // On a busy machine more transfers overlap, and there are some more rings, whose memory has
-  // descriptors in the double. Of each kind of transfer there were 8 since.
+  // descriptors in the double. Each kind of transfer came 8 times since.
   EXPECT_TRUE(becomes_true([&] { return entries("/proc/self/fd") <= fds + 4; }));
   EXPECT_LE(fakecudart_objects(), objects + 6);
   EXPECT_TRUE(becomes_true([&] { return entries("/proc/self/task") <= threads + 1; }));

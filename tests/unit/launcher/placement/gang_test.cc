@@ -334,7 +334,7 @@ bool holds(const Node& node, const Load& load) {
   return load.cores <= node.cores && gpus && load.memory + load.file_bytes() <= node.memory_bytes;
 }
 
-// Which GPUs it could take. Whole ones that are free are all alike.
+// The GPUs that it could take, in each way. Whole ones that are free are all alike.
 std::vector<Words> ways(const Node& node, const Load& load, const Demand& demand) {
   std::vector<Words> ways;
   Words whole;
