@@ -1,6 +1,7 @@
 #include "launcher/placement/node.h"
 
 #include <cstdio>
+#include <numeric>
 
 namespace pdjob::launcher {
 
@@ -12,9 +13,15 @@ std::string with_bound(const std::string& amount, const std::string& bound) {
 
 }  // namespace
 
-uint32_t Node::percent_of(const std::string& gpu) const {
-  const auto part = gpu_parts.find(gpu);
-  return part == gpu_parts.end() ? kWholeGpu : part->second;
+uint32_t percent_of(const GpuParts& parts, const std::string& gpu) {
+  const auto part = parts.find(gpu);
+  return part == parts.end() ? kWholeGpu : part->second;
+}
+
+uint64_t percent_of_all(const std::vector<std::string>& gpus, const GpuParts& parts) {
+  return std::accumulate(
+      gpus.begin(), gpus.end(), uint64_t{0},
+      [&parts](uint64_t sum, const std::string& gpu) { return sum + percent_of(parts, gpu); });
 }
 
 std::string cores_text(const Node& node) {

@@ -34,9 +34,13 @@ struct Node {
   bool overcommits = false;
   NodeTopology topology;
 
-  uint32_t percent_of(const std::string& gpu) const;
   friend bool operator==(const Node&, const Node&) = default;
 };
+
+// The percent of this GPU that a holder of these parts has.
+uint32_t percent_of(const GpuParts& parts, const std::string& gpu);
+// The same of these GPUs together; 150: one and a half.
+uint64_t percent_of_all(const std::vector<std::string>& gpus, const GpuParts& parts);
 
 // "1 core (CPU quota of cgroup /x)"; without a bound only "1 core".
 std::string cores_text(const Node& node);

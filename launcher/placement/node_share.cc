@@ -109,7 +109,7 @@ void NodeShare::count_free_gpus() {
 std::vector<GpuState> NodeShare::gpu_states() const {
   std::vector<GpuState> states;
   for (const std::string& gpu : node_.gpus) {
-    GpuState state{.used = kWholeGpu - node_.percent_of(gpu)};
+    GpuState state{.used = kWholeGpu - percent_of(node_.gpu_parts, gpu)};
     if (const auto used = gpu_used_.find(gpu); used != gpu_used_.end()) {
       state.used += used->second;
     }

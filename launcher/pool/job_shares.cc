@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "common/config/config_settings.h"
+#include "common/crypto/sha256.h"
 #include "launcher/job_plan.h"
 #include "launcher/plan/launch_plan.h"
 #include "launcher/pool/pool_specs.h"
+#include "launcher/specs/job_specs.h"
 #include "net/http/http_client.h"
 
 namespace pdjob::launcher {
@@ -32,7 +34,7 @@ class Shares {
       if (std::ranges::find(share.gpus, gpu) == share.gpus.end()) {
         share.gpus.push_back(gpu);
       } else {
-        percent += share.percent_of(gpu);
+        percent += percent_of(share.gpu_parts, gpu);
       }
       if (percent < kWholeGpu) {
         share.gpu_parts[gpu] = percent;
@@ -67,14 +69,19 @@ class Shares {
   std::map<std::string, std::set<std::string>> files_;
 };
 
+// Equal for batches that a launcher would let have each other's workers.
+std::string workers_of(const JobConfig& batch) {
+  const JobSpecs specs = specs_of(batch_job(batch));
+  return sha256_of(specs.launcher + specs_json(specs));
+}
+
 }  // namespace
 
 std::vector<std::string> pool_settings(const std::string& listen, const std::string& key_file,
                                        uint32_t nodes) {
   return {"clusters={" + std::string(kPoolCluster) + ": {kind: agents, listen: \"" + listen +
-              "\", key_file: \"" + key_file + "\", wait: 10min, nodes: " + std::to_string(nodes) +
-              "}}",
-          "launcher.keep=0s"};  // A pool gives the machines to the next job.
+          "\", key_file: \"" + key_file + "\", wait: 10min, nodes: " + std::to_string(nodes) +
+          "}}"};
 }
 
 Result<JobConfig> read_pool_job(const std::string& source, const std::string& text,
@@ -92,7 +99,9 @@ Result<PoolJobOrder> order_of(const JobConfig& config) {
                       .priority = batch ? 0 : kPriorityOfServing,
                       .batch = batch,
                       .listen = batch ? "" : config.router.listen,
-                      .door = batch ? uint16_t{0} : door.port};
+                      .door = batch ? uint16_t{0} : door.port,
+                      .keep = batch ? config.launcher.keep : Duration{},
+                      .workers = batch ? workers_of(config) : ""};
 }
 
 Result<std::vector<Share>> shares_of(const JobConfig& config, std::vector<Node> free) {

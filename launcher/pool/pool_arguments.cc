@@ -222,7 +222,7 @@ Status PoolArguments::wait_for(const std::string& job, bool until_ended) const {
       std::fprintf(stderr, "%s\n", line.c_str());
       said = line;
     }
-    if (told.state == "ended") {
+    if (told.state == "ended" || told.state == "warm") {
       const bool good = told.why == kBatchDone || told.why == "cancelled";
       return good ? ok() : Status(Error{ErrorCode::kUnavailable, line_of(job, told)});
     }

@@ -18,7 +18,7 @@ Number less(Number has, Number taken) {
 std::optional<Share> moved_to(const Node& node, const Share& share) {
   std::vector<uint32_t> percents;
   for (const std::string& gpu : share.gpus) {
-    percents.push_back(share.percent_of(gpu));
+    percents.push_back(percent_of(share.gpu_parts, gpu));
   }
   std::ranges::sort(percents, std::greater());
   Share moved = share;
@@ -29,8 +29,9 @@ std::optional<Share> moved_to(const Node& node, const Share& share) {
   for (const uint32_t percent : percents) {
     auto fullest = left.end();
     for (auto gpu = left.begin(); gpu != left.end(); ++gpu) {
-      if (node.percent_of(*gpu) >= percent &&
-          (fullest == left.end() || node.percent_of(*gpu) < node.percent_of(*fullest))) {
+      if (percent_of(node.gpu_parts, *gpu) >= percent &&
+          (fullest == left.end() ||
+           percent_of(node.gpu_parts, *gpu) < percent_of(node.gpu_parts, *fullest))) {
         fullest = gpu;
       }
     }
@@ -59,7 +60,7 @@ void take_from(std::vector<Node>& nodes, const Share& share) {
     if (std::ranges::find(node->gpus, gpu) == node->gpus.end()) {
       continue;
     }
-    const uint32_t left = less(node->percent_of(gpu), share.percent_of(gpu));
+    const uint32_t left = less(percent_of(node->gpu_parts, gpu), percent_of(share.gpu_parts, gpu));
     if (left > 0) {
       node->gpu_parts[gpu] = left;
     } else {

@@ -52,7 +52,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 uint32_t percent_free(const Node& node, const std::string& gpu, const Use& use) {
   const auto used = use.percent_of_gpu.find(gpu);
-  const uint32_t all = node.percent_of(gpu);
+  const uint32_t all = percent_of(node.gpu_parts, gpu);
   return used == use.percent_of_gpu.end() ? all : all - std::min(all, used->second);
 }
 

@@ -329,8 +329,9 @@ bool holds(const Node& node, const Load& load) {
   if (node.overcommits) {
     return load.file_bytes() <= node.memory_bytes;
   }
-  const bool gpus = std::ranges::all_of(
-      load.gpus, [&](const auto& gpu) { return gpu.second <= node.percent_of(gpu.first); });
+  const bool gpus = std::ranges::all_of(load.gpus, [&](const auto& gpu) {
+    return gpu.second <= percent_of(node.gpu_parts, gpu.first);
+  });
   return load.cores <= node.cores && gpus && load.memory + load.file_bytes() <= node.memory_bytes;
 }
 
@@ -340,7 +341,8 @@ std::vector<Words> ways(const Node& node, const Load& load, const Demand& demand
   Words whole;
   for (const std::string& gpu : node.gpus) {
     const uint32_t used = load.gpus.contains(gpu) ? load.gpus.at(gpu) : 0;
-    const bool fits = used + demand.gpu_percent <= node.percent_of(gpu) || node.overcommits;
+    const bool fits =
+        used + demand.gpu_percent <= percent_of(node.gpu_parts, gpu) || node.overcommits;
     if (demand.gpu_percent < kWholeGpu && fits) {
       ways.push_back({gpu});
     } else if (fits && whole.size() < demand.gpus) {
