@@ -232,6 +232,9 @@ class Router {
   bool is_avoided(Stage stage, const Worker& worker, const Request& request,
                   std::optional<WorkerId> decode, Instant now) const;
   std::optional<ChosenPair> choose(Request& request, Instant now);
+  // Chooses the other half of the pair, if there is to be one.
+  std::optional<ChosenPair> choose_prefill(Request& request, const Chosen& decode,
+                                           const std::string& model, Instant now);
   // For a request with RequestFacts::route.
   std::optional<ChosenPair> choose_for_route(Request& request, const std::string& model,
                                              Instant now);

@@ -241,8 +241,8 @@ std::optional<Router::ChosenPair> Router::choose(Request& request, Instant now) 
     return std::nullopt;
   }
   // Both halves must hold the same model, even if the client named none.
-  const bool pinned = !request.facts.pin_prefill.empty();
-  const Worker* partner = pinned ? table_.find(request.facts.pin_prefill) : nullptr;
+  const Worker* partner =
+      request.facts.pin_prefill.empty() ? nullptr : table_.find(request.facts.pin_prefill);
   const std::string& model = partner != nullptr && request.facts.model.empty()
                                  ? partner->entry.model
                                  : request.facts.model;
@@ -272,39 +272,43 @@ std::optional<Router::ChosenPair> Router::choose(Request& request, Instant now) 
   if (!decode) {
     return std::nullopt;
   }
-  const Worker& worker = *busy;
-  if (worker.entry.role == net::Role::kBoth || !request.facts.hands_over) {
+  if (busy->entry.role == net::Role::kBoth || !request.facts.hands_over) {
     return ChosenPair{.decode = *decode, .prefill = std::nullopt};
   }
+  return choose_prefill(request, *decode, model.empty() ? busy->entry.model : model, now);
+}
+
+std::optional<Router::ChosenPair> Router::choose_prefill(Request& request, const Chosen& decode,
+                                                         const std::string& model, Instant now) {
+  const Worker& worker = *table_.find(decode.worker);
   const uint64_t tokens =
-      request.facts.prompt_tokens - std::min(request.facts.prompt_tokens, decode->cached_tokens);
-  const bool may_bypass = !pinned && !worker.needs_prefill();
+      request.facts.prompt_tokens - std::min(request.facts.prompt_tokens, decode.cached_tokens);
+  const bool may_bypass = request.facts.pin_prefill.empty() && !worker.needs_prefill();
   if (may_bypass) {
     if (const auto reason = bypasses_always(config_, tokens, worker.entry.shares_cores)) {
-      return ChosenPair{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
+      return ChosenPair{.decode = decode, .prefill = std::nullopt, .bypass = reason};
     }
   }
-  const auto [prefill, prefill_full] = pick(
-      Stage::kPrefill, request, model.empty() ? worker.entry.model : model, decode->worker, now);
+  const auto [prefill, prefill_full] = pick(Stage::kPrefill, request, model, decode.worker, now);
   if (may_bypass && (prefill || prefill_full)) {
     BypassFacts facts{.tokens = tokens, .decode_before = worker.prompts()};
     if (prefill) {
       facts.prefill_before = table_.find(prefill->worker)->load();
     }
     if (const auto reason = bypass(config_, facts)) {
-      return ChosenPair{.decode = *decode, .prefill = std::nullopt, .bypass = reason};
+      return ChosenPair{.decode = decode, .prefill = std::nullopt, .bypass = reason};
     }
   }
   if (prefill) {
-    request.wants_room = decode_full || prefill_full;
-    return ChosenPair{.decode = *decode, .prefill = prefill};
+    request.wants_room = request.wants_room || prefill_full;
+    return ChosenPair{.decode = decode, .prefill = prefill};
   }
   request.wants_room = prefill_full;
   if (prefill_full || config_.fallback == Fallback::kRefuse || worker.needs_prefill() ||
       request.prefill_overloaded) {
     return std::nullopt;
   }
-  return ChosenPair{.decode = *decode, .prefill = std::nullopt, .degraded = true};
+  return ChosenPair{.decode = decode, .prefill = std::nullopt, .degraded = true};
 }
 
 }  // namespace pdjob::router
