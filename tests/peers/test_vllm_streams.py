@@ -28,9 +28,9 @@ TIE = 0.15  # Logarithm of how much likelier the likeliest token may be. These w
 
 
 class Stream:
-    """A greedy stream: its tokens, when they came, and which worker began it."""
+    """A greedy stream: its tokens, when they came, and which worker began it. It is in `under_way` from the beginning to the end of its reply."""
 
-    def __init__(self, url, prompt, chat):
+    def __init__(self, url, prompt, chat, under_way):
         self.prompt, self.tokens, self.times, self.heads, self.usage, self.reasons, self.decode = prompt, [], [], set(), None, [], None
         fields = {"stream": True, "max_tokens": TOKENS, "return_token_ids": True, "stream_options": {"include_usage": True}}
         request = body(prompt, **fields)
@@ -39,7 +39,9 @@ class Stream:
         with httpx.stream("POST", url + f"/v1/{'chat/' if chat else ''}completions", json=request, timeout=600) as reply:
             assert reply.status_code == 200, reply.read()
             self.decode = reply.headers["x-pdjob-decode"]
+            under_way.append(self)
             lines = [line for line in reply.iter_lines() if self.note(line)]
+            under_way.remove(self)
         assert lines[-1] == "data: [DONE]"
 
     def note(self, line):
@@ -98,11 +100,11 @@ def test_no_stream_is_cut_and_no_token_is_wrong_while_decode_engines_are_killed(
             engine = engine_of(job, victim)
             with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
                 chosen = chance.sample(prompts()[:40], STREAMS)
-                asked = [pool.submit(Stream, job.url, prompt, chat=index % 2 == 1) for index, prompt in enumerate(chosen)]
-                generated = lambda: metric(job.processes()[victim]["url"], "vllm:generation_tokens_total")  # noqa: E731
-                before = generated()
-                wanted = chance.randrange(20, STREAMS * TOKENS // 4)
-                eventually(lambda: generated() - before >= wanted, 300, "the victim has written some")
+                under_way = []
+                asked = [pool.submit(Stream, job.url, prompt, index % 2 == 1, under_way) for index, prompt in enumerate(chosen)]
+                wanted = chance.randrange(1, TOKENS // 2)
+                in_the_middle = lambda: any(each.decode == victim and wanted <= len(each.tokens) < TOKENS * 3 // 4 for each in list(under_way))  # noqa: E731
+                eventually(in_the_middle, 300, "a stream of the victim in the middle")
                 with contextlib.suppress(ProcessLookupError):
                     for pid in family_of(engine):
                         os.kill(pid, signal.SIGKILL)
