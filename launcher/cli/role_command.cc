@@ -23,6 +23,7 @@
 #include "launcher/plan/router_file.h"
 #include "launcher/pool/job_shares.h"
 #include "launcher/pool/pool_specs.h"
+#include "launcher/run/local_agent.h"
 #include "launcher/specs/job_specs.h"
 #include "net/control/process_spec.h"
 #include "net/http/http_client.h"
@@ -202,18 +203,24 @@ Result<int> pool_launcher_by_spec(int spec_fd, const Places& places) {
   PDJOB_TRY(const LaunchSpec launch, decode_launch_spec(spec.work));
   const std::string folder = default_state_dir(places) + "/pool-jobs/" + launch.job;
   PDJOB_TRY_STATUS(make_own_folder(folder));
+  const auto last_key = read_key_file(folder + "/key");
   PDJOB_TRY_STATUS(write_own_text(folder + "/key", launch.key + "\n"));
   PDJOB_TRY_STATUS(write_own_text(folder + "/job.yaml", launch.text));
   Places of_job = places;
   of_job.original = launch.source;
   const std::vector<std::string> settings =
       pool_settings(launch.listen, folder + "/key", launch.nodes);
-  PDJOB_TRY(const JobConfig config, read_job_config(folder + "/job.yaml", of_job,
-                                                    JobUse::kAsWritten, settings_of(settings)));
+  PDJOB_TRY(JobConfig config, read_job_config(folder + "/job.yaml", of_job, JobUse::kAsWritten,
+                                              settings_of(settings)));
+  if (last_key && *last_key != launch.key) {
+    // Another run, whose shares have ended. Its agent here may be left, for warm workers.
+    LocalAgent::end(config.launcher.state_dir + "/" + batch_job(config).name, Duration{});
+  }
   if (config.mode == Mode::kBatch) {
     return run_batch_command({.config = folder + "/job.yaml", .settings = settings}, of_job);
   }
   std::fputs(config.warnings.c_str(), stderr);
+  config.launcher.keep = {};  // It ends only if it was cancelled.
   return run_job(config, of_job);
 }
 

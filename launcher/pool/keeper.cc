@@ -42,14 +42,19 @@ void note_end(PoolProcess& process, const std::string& how, Instant now) {
   process.due = asked ? now : now + pause_after(process.failures);
 }
 
-bool runs(const PoolProcess& process) { return process.incarnation != Incarnation{}; }
-
 template <class Job, class Each>
 void each_process(Job& job, const Each& each) {
   each(job.launcher);
   for (auto& held : job.shares) {
     each(held.agent);
   }
+}
+
+// Jobs of one name may be there: one that ends or is warm, and the next one.
+auto last_called(auto& jobs, const std::string& name) {
+  return std::find_if(jobs.rbegin(), jobs.rend(), [&](const PoolJob& job) {
+    return job.order.name == name && job.state != PoolJobState::kEnded;
+  });
 }
 
 }  // namespace
@@ -63,6 +68,7 @@ Keeper::Keeper(KeeperSetting setting, SharePlacer placer, PoolLedger ledger, Ins
         process.due = process.ending ? now + kLauncherEnds : now;
       }
     });
+    job.warm_until = job.state == PoolJobState::kWarm ? now + job.order.keep : kNever;
   }
   due_ = now;
 }
@@ -76,10 +82,8 @@ void Keeper::step(const KeeperEvent& event, Instant now, std::vector<KeeperEffec
 Instant Keeper::next_wakeup() const { return due_; }
 
 const PoolJob* Keeper::job_called(const std::string& name) const {
-  const auto at = std::ranges::find_if(ledger_.jobs, [&](const PoolJob& job) {
-    return job.order.name == name && job.state != PoolJobState::kEnded;
-  });
-  return at == ledger_.jobs.end() ? nullptr : &*at;
+  const auto at = last_called(ledger_.jobs, name);
+  return at == ledger_.jobs.rend() ? nullptr : &*at;
 }
 
 const PoolJob* Keeper::job(uint64_t id) const {
@@ -118,8 +122,12 @@ std::vector<Node> Keeper::free_nodes(const std::set<uint64_t>& without) const {
 }
 
 std::string Keeper::objection(const PoolJobOrder& order) const {
-  if (job_called(order.name) != nullptr) {
-    return "a job of the name " + order.name + " is " + to_string(job_called(order.name)->state) +
+  const PoolJob* const last = job_called(order.name);
+  const bool goes =
+      last != nullptr && (last->state == PoolJobState::kWarm ||
+                          (last->state == PoolJobState::kEnding && !last->comes_back));
+  if (last != nullptr && !goes) {
+    return "a job of the name " + order.name + " is " + to_string(last->state) +
            ": `pdjob cancel " + order.name + "` ends it";
   }
   const auto alive = std::ranges::count_if(
@@ -227,9 +235,9 @@ void Keeper::launcher_ended(PoolJob& job, const std::string& how, Turn& turn) {
     return how == std::string(kExitCode) + std::to_string(code);
   };
   if (job.order.batch && ended_with(kExitOk)) {
-    begin_ending(job, false, kBatchDone, turn);
+    batch_done(job, kBatchDone, turn);
   } else if (job.order.batch && ended_with(kExitRowsFailed)) {
-    begin_ending(job, false, "done, and some rows have no answer", turn);
+    batch_done(job, "done, and some rows have no answer", turn);
   } else if (ended_with(kExitUsage)) {
     begin_ending(job, false, "failed: its launcher ended with " + how, turn);
   } else if (job.launcher.failures >= kFailuresMax) {
@@ -241,6 +249,17 @@ void Keeper::launcher_ended(PoolJob& job, const std::string& how, Turn& turn) {
     turn.emit(
         SayOfPool{"job " + job.order.name + ": its launcher ended (" + how + ") and starts again"});
   }
+}
+
+void Keeper::batch_done(PoolJob& job, const std::string& why, Turn& turn) {
+  if (job.order.keep == Duration::zero()) {
+    return begin_ending(job, false, why, turn);
+  }
+  job.state = PoolJobState::kWarm;
+  job.why = why;
+  job.warm_until = turn.now + job.order.keep;
+  turn.emit(SayOfPool{"job " + job.order.name + " is " + why + ", and its workers stay warm"});
+  offer_soon(turn.now);
 }
 
 void Keeper::tell_to_end(PoolProcess& process, Duration patience, Turn& turn) {
@@ -269,17 +288,15 @@ void Keeper::on(const JobSubmitted& event, Turn& turn) {
 }
 
 void Keeper::on(const JobCancelled& event, Turn& turn) {
-  const auto at = std::ranges::find_if(ledger_.jobs, [&](const PoolJob& job) {
-    return job.order.name == event.name && job.state != PoolJobState::kEnded;
-  });
-  if (at == ledger_.jobs.end()) {
+  const auto at = last_called(ledger_.jobs, event.name);
+  if (at == ledger_.jobs.rend()) {
     return;
   }
   if (at->state == PoolJobState::kEnding) {
     at->why = at->comes_back ? "cancelled" : at->why;
     at->comes_back = false;
   } else {
-    begin_ending(*at, false, "cancelled", turn);
+    begin_ending(*at, false, at->state == PoolJobState::kWarm ? at->why : "cancelled", turn);
   }
 }
 
@@ -305,6 +322,8 @@ void Keeper::work(Turn& turn) {
       run(job, turn);
     } else if (job.state == PoolJobState::kEnding) {
       end_further(job, turn);
+    } else if (job.state == PoolJobState::kWarm) {
+      stay_warm(job, turn);
     }
   }
   if (turn.now >= offer_due_) {
@@ -320,12 +339,17 @@ Instant Keeper::earliest(Instant now) const {
   const auto take = [&](Instant when) { due = when > now ? std::min(due, when) : due; };
   for (const PoolJob& job : ledger_.jobs) {
     each_process(job, [&](const PoolProcess& process) { take(process.due); });
+    take(job.warm_until);
   }
   for (const auto& [node, since] : lost_) {
     take(since + kNodeReturns);
     take(surely_over(node));
   }
   return due;
+}
+
+bool Keeper::stays_away(const PoolProcess& process, Instant now) const {
+  return !is_here(process.node) && now >= lost_since(process.node) + kNodeReturns;
 }
 
 void Keeper::run(PoolJob& job, Turn& turn) {
@@ -338,18 +362,16 @@ void Keeper::run(PoolJob& job, Turn& turn) {
     process.begun = turn.now;
     process.due = kNever;
   };
-  const auto stays_away = [&](const PoolProcess& process) {
-    return !is_here(process.node) && turn.now >= lost_since(process.node) + kNodeReturns;
-  };
   PoolProcess& launcher = job.launcher;
   if (is_due(launcher)) {
     begin(launcher);
     turn.emit(StartLauncher{job.id});
-  } else if (stays_away(launcher) && (!runs(launcher) || turn.now >= surely_over(launcher.node))) {
+  } else if (stays_away(launcher, turn.now) &&
+             (!runs(launcher) || turn.now >= surely_over(launcher.node))) {
     move_launcher(job, turn);
   }
   for (HeldShare& held : job.shares) {
-    if (stays_away(held.agent)) {
+    if (stays_away(held.agent, turn.now)) {
       move_share(job, held, turn);
     }
     if (is_due(held.agent)) {
@@ -357,6 +379,17 @@ void Keeper::run(PoolJob& job, Turn& turn) {
       turn.emit(StartShare{job.id, held.number});
     }
     kill_if_due(held.agent, turn);
+  }
+}
+
+// Its workers are of use only together.
+void Keeper::stay_warm(PoolJob& job, Turn& turn) {
+  const bool is_whole = !stays_away(job.launcher, turn.now) &&
+                        std::ranges::all_of(job.shares, [&](const HeldShare& held) {
+                          return runs(held.agent) && !stays_away(held.agent, turn.now);
+                        });
+  if (!is_whole || turn.now >= job.warm_until) {
+    begin_ending(job, false, job.why, turn);
   }
 }
 
@@ -396,6 +429,7 @@ void Keeper::move_launcher(PoolJob& job, Turn& turn) {
 
 void Keeper::begin_ending(PoolJob& job, bool comes_back, const std::string& why, Turn& turn) {
   job.state = PoolJobState::kEnding;
+  job.warm_until = kNever;
   job.comes_back = comes_back;
   job.why = why;
   tell_to_end(job.launcher, kLauncherEnds, turn);

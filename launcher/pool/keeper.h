@@ -3,8 +3,9 @@
 // the shares back.
 //
 //   queued --(all its shares are free)--> running --(launcher ended, cancelled)--> ending --> ended
-//      ^                                                                             |
-//      +------------------------------(preempted)------------------------------------+
+//      ^                                     |                                     |  ^
+//      +---------------------(preempted)-----|-------------------------------------+  |
+//                                            +--(a batch is done)--> warm ------------+
 //
 // A share is free again only when no process of it can run any more: the node said that it ended,
 // or came back without it. A node with a process that the keeper does not know gets nothing before
@@ -14,7 +15,11 @@
 //
 // The job with the highest priority is first, and of equal ones the oldest. A job that must wait
 // holds up the later ones of its queue, and no others. A job that serves preempts batches of lower
-// priority if that makes room for it; everybody waits until it has it. Pure.
+// priority if that makes room for it; everybody waits until it has it.
+//
+// A warm job is a batch that is done, whose workers stay on its shares for a while
+// (launcher.keep). The next job of its name takes them over with all that runs there, if it needs
+// the same workers. To all others the warm job gives way. Pure.
 #pragma once
 
 #include <cstdint>
@@ -122,7 +127,7 @@ class Keeper {
   void process_ended(const std::string& node, Incarnation incarnation, const std::string& how,
                      Turn& turn);
   void launcher_ended(PoolJob& job, const std::string& how, Turn& turn);
-  void share_ended(PoolJob& job, uint64_t number, const std::string& how, Turn& turn);
+  void batch_done(PoolJob& job, const std::string& why, Turn& turn);
 
   // Starts and ends what is due, of all jobs.
   void work(Turn& turn);
@@ -130,6 +135,7 @@ class Keeper {
   Instant earliest(Instant now) const;
   void run(PoolJob& job, Turn& turn);
   void end_further(PoolJob& job, Turn& turn);
+  void stay_warm(PoolJob& job, Turn& turn);
   void move_share(PoolJob& job, HeldShare& held, Turn& turn);
   void move_launcher(PoolJob& job, Turn& turn);
   void begin_ending(PoolJob& job, bool comes_back, const std::string& why, Turn& turn);
@@ -138,12 +144,16 @@ class Keeper {
 
   void schedule(Turn& turn);
   bool start(PoolJob& job, const std::vector<Share>& shares, Turn& turn);
-  bool preempt_for(PoolJob& job, Turn& turn);
+  bool make_room_for(PoolJob& job, Turn& turn);
+  PoolJob* one_before(const PoolJob& job);
+  bool take_over(PoolJob& before, PoolJob& job, Turn& turn);
   std::vector<PoolJob*> waiting();
   std::string over_quota(const PoolJob& job, const std::vector<Share>& shares) const;
   // Where a launcher with this door can run: on the first of these nodes, or else anywhere.
   std::string node_for_launcher(const PoolJob& job, const std::vector<std::string>& first) const;
-  uint16_t free_port() const;
+  // 0: there is none. Those of jobs `without` count as free.
+  uint16_t free_port(const std::set<uint64_t>& without = {}) const;
+  bool stays_away(const PoolProcess& process, Instant now) const;
   bool is_here(const std::string& node) const { return nodes_.contains(node); }
   Instant lost_since(const std::string& node) const;
   // Nothing that ran on a node that is lost since then can run any more.

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "common/check.h"
+#include "launcher/placement/node.h"
 
 namespace pdjob::launcher {
 
@@ -14,6 +15,8 @@ const char* to_string(PoolJobState state) {
       return "running";
     case PoolJobState::kEnding:
       return "ending";
+    case PoolJobState::kWarm:
+      return "warm";
     case PoolJobState::kEnded:
       return "ended";
   }
@@ -27,20 +30,10 @@ uint64_t PoolJob::cores() const {
 }
 
 uint64_t PoolJob::gpu_percent() const {
-  return std::accumulate(
-      shares.begin(), shares.end(), uint64_t{0},
-      [](uint64_t sum, const HeldShare& held) { return sum + held.share.gpu_percent(); });
-}
-
-uint32_t Share::percent_of(const std::string& gpu) const {
-  const auto part = gpu_parts.find(gpu);
-  return part == gpu_parts.end() ? kWholeGpu : part->second;
-}
-
-uint64_t Share::gpu_percent() const {
-  return std::accumulate(
-      gpus.begin(), gpus.end(), uint64_t{0},
-      [this](uint64_t sum, const std::string& gpu) { return sum + percent_of(gpu); });
+  return std::accumulate(shares.begin(), shares.end(), uint64_t{0},
+                         [](uint64_t sum, const HeldShare& held) {
+                           return sum + percent_of_all(held.share.gpus, held.share.gpu_parts);
+                         });
 }
 
 }  // namespace pdjob::launcher

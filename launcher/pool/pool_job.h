@@ -31,8 +31,6 @@ struct Share {
   // Of the node. Another one takes its place only if it has the same.
   std::map<std::string, std::string> labels = {};
 
-  uint32_t percent_of(const std::string& gpu) const;
-  uint64_t gpu_percent() const;  // Of all; 150: one and a half.
   friend bool operator==(const Share&, const Share&) = default;
 };
 
@@ -46,6 +44,10 @@ struct PoolJobOrder {
   bool batch = false;    // Mode batch: it may be interrupted, and goes on later.
   std::string listen;    // Of its routers, HOST:PORT.
   uint16_t door = 0;     // The port of that; 0: any free one.
+  // How long its workers stay warm when it is done; 0: they end. `workers`: whose can be its own, a
+  // digest.
+  Duration keep{};
+  std::string workers;
   friend bool operator==(const PoolJobOrder&, const PoolJobOrder&) = default;
 };
 
@@ -60,6 +62,8 @@ struct PoolProcess {
   friend bool operator==(const PoolProcess&, const PoolProcess&) = default;
 };
 
+inline bool runs(const PoolProcess& process) { return process.incarnation != Incarnation{}; }
+
 struct HeldShare {
   uint64_t number = 0;  // Of the job's shares; never used again.
   Share share;
@@ -71,6 +75,7 @@ enum class PoolJobState {
   kQueued,   // It holds nothing.
   kRunning,  // It holds its shares. Whether it serves already is known to its launcher.
   kEnding,   // Its processes are told to end. It holds each share until that is empty.
+  kWarm,  // It is done. It holds its shares, where its workers wait for the next job of its name.
   kEnded,
 };
 const char* to_string(PoolJobState state);
@@ -85,6 +90,10 @@ struct PoolJob {
   PoolProcess launcher;
   std::vector<HeldShare> shares;
   uint64_t shares_made = 0;
+  // For each start a new one, which its agents' key is made of. The next job of its name that takes
+  // over the agents takes over this one, too.
+  Incarnation start{};
+  Instant warm_until = kNever;  // Of a warm one.
 
   uint64_t cores() const;
   uint64_t gpu_percent() const;

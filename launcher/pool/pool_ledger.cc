@@ -5,6 +5,7 @@
 
 #include "common/limits.h"
 #include "launcher/agents/agent_message.h"
+#include "launcher/job/time_fields.h"
 #include "launcher/pool/pool_fields.h"
 #include "launcher/run/sealed_bytes.h"
 #include "net/control/wire_fields.h"
@@ -14,7 +15,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr SealKind kSeal = {.magic = 0x706a6470,  // "pdjp" as bytes on disk.
-                            .version = 2,
+                            .version = 3,
                             .purpose = "pdjob pool",
                             .name = "the pool's ledger"};
 
@@ -28,6 +29,8 @@ void order_fields(Codec& codec, typename Codec::template Ref<PoolJobOrder> order
   codec.value(order.batch);
   codec.text(order.listen, kPoolTextBytesMax);
   codec.value(order.door);
+  duration(codec, order.keep);
+  codec.text(order.workers, kPoolTextBytesMax);
 }
 
 template <class Codec>
@@ -60,6 +63,7 @@ void job_fields(Codec& codec, typename Codec::template Ref<PoolJob> job) {
   process_fields(codec, job.launcher);
   codec.list(job.shares, kPoolSharesMax, [](Codec& each, auto& held) { share_fields(each, held); });
   codec.value(job.shares_made);
+  codec.value(job.start.value);
 }
 
 template <class Codec>

@@ -25,7 +25,7 @@ struct PoolLedger {
   RootKey root_key() const { return RootKey::of(root); }
   // Opens the agents' door of a job.
   std::string key_of(const PoolJob& job) const {
-    return root_key().derive("agents of a job", std::to_string(job.id));
+    return root_key().derive("agents of a job", std::to_string(job.start.value));
   }
   friend bool operator==(const PoolLedger&, const PoolLedger&) = default;
 };

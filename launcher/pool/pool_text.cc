@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "common/address_text.h"
 #include "common/config/config_text.h"
@@ -16,7 +15,7 @@ namespace pdjob::launcher {
 namespace {
 
 constexpr std::array kStates = {PoolJobState::kQueued, PoolJobState::kRunning,
-                                PoolJobState::kEnding, PoolJobState::kEnded};
+                                PoolJobState::kEnding, PoolJobState::kWarm, PoolJobState::kEnded};
 
 struct Size {
   uint64_t nodes = 0;
@@ -24,17 +23,11 @@ struct Size {
   uint64_t gpu_percent = 0;
 };
 
-uint64_t gpu_percent(const Node& node) {
-  return std::accumulate(
-      node.gpus.begin(), node.gpus.end(), uint64_t{0},
-      [&node](uint64_t sum, const std::string& gpu) { return sum + node.percent_of(gpu); });
-}
-
 Size size_of(const std::vector<Node>& nodes) {
   Size size{.nodes = nodes.size()};
   for (const Node& node : nodes) {
     size.cores += node.cores;
-    size.gpu_percent += gpu_percent(node);
+    size.gpu_percent += percent_of_all(node.gpus, node.gpu_parts);
   }
   return size;
 }
@@ -112,7 +105,9 @@ std::string jobs_json(const PoolView& view) {
     json.key("memory_bytes").integer(node.memory_bytes);
     json.key("memory_bytes_free").integer(free == view.free.end() ? 0 : free->memory_bytes);
     json.key("gpus").integer(node.gpus.size());
-    json.key("gpus_free").raw(portion_text(free == view.free.end() ? 0 : gpu_percent(*free)));
+    json.key("gpus_free")
+        .raw(portion_text(free == view.free.end() ? 0
+                                                  : percent_of_all(free->gpus, free->gpu_parts)));
     json.end_object();
   }
   json.end_array();

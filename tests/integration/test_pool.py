@@ -91,14 +91,18 @@ class Pool:
         )
         return path, f"http://127.0.0.1:{port}"
 
-    def batch(self, name, rows):
-        self.write(f"{name}.jsonl", "")
-        test_batch.write_rows(self.folder / f"{name}.jsonl", rows)
+    def batch(self, name, rows, of=None, extra=""):
+        of = of or name
+        test_batch.write_rows(self.folder / f"{of}.jsonl", rows)
         return self.write(
-            f"{name}.yaml",
+            f"{of}.yaml",
             f"name: {name}\nmode: batch\nmodel: {MODEL}\nserved_name: tiny\nengine: {{threads: 1, sequences: 4}}\n"
-            f"prefill: {{workers: 0}}\nbatch: {{in: [{name}.jsonl], out: out-{name}}}\n",
+            f"prefill: {{workers: 0}}\nbatch: {{in: [{of}.jsonl], out: out-{of}}}\n{extra}",
         )
+
+    def rows_done(self, of):
+        lines = (self.folder / f"out-{of}" / "output.jsonl").read_text().splitlines()
+        return sorted(json.loads(line)["custom_id"] for line in lines)
 
     def pids(self, word):
         """Processes of this pool whose name in `ps` begins so."""
@@ -195,8 +199,7 @@ def test_jobs_share_machines_and_the_next_one_waits_for_room(pool):
 def test_a_batch_makes_room_for_a_job_that_serves_and_answers_each_row_once(pool):
     rows = 60
     pool.run("submit", pool.batch("night", rows))
-    results = pool.folder / "out-night"
-    eventually(lambda: pool.state("night") == "running" and any(results.glob("*")), 60)
+    eventually(lambda: pool.state("night") == "running" and any((pool.folder / "out-night").glob("*")), 60)
     path, url = pool.online("online", prefill=2, decode=2)  # All four cores.
     pool.run("submit", path, "--wait")
     eventually(lambda: serves(url), 60)
@@ -205,8 +208,25 @@ def test_a_batch_makes_room_for_a_job_that_serves_and_answers_each_row_once(pool
     pool.run("cancel", "online")
     eventually(lambda: pool.state("night") == "ended", 200)
     assert pool.job("night")["why"] == "done"
-    ids = [json.loads(line)["custom_id"] for line in (results / "output.jsonl").read_text().splitlines()]
-    assert sorted(ids) == sorted(f"r{number}" for number in range(rows))
+    assert pool.rows_done("night") == sorted(f"r{number}" for number in range(rows))
+
+
+def test_the_next_batch_of_a_name_has_the_warm_workers_of_the_last_one_until_others_need_their_room(pool):
+    keep = "launcher: {keep: 5min}\n"
+    pool.run("submit", pool.batch("night", 2, of="one", extra=keep), "--wait")
+    assert pool.job("night")["state"] == "warm" and pool.job("night")["why"] == "done"
+    workers = pool.pids("decode-")
+    assert len(workers) == 1
+    pool.run("submit", pool.batch("night", 3, of="two", extra=keep), "--wait")
+    assert pool.pids("decode-") == workers
+    assert [job["state"] for job in pool.jobs()["jobs"]] == ["ended", "warm"]
+    assert [len(pool.rows_done(of)) for of in ("one", "two")] == [2, 3]
+    path, url = pool.online("online", prefill=2, decode=2)  # All four cores.
+    pool.run("submit", path, "--wait")
+    eventually(lambda: serves(url), 60)
+    assert pool.state("night") == "ended" and not set(pool.pids("decode-")) & set(workers)
+    for pid in pool.pids("agent .* --name local"):
+        os.kill(pid, signal.SIGTERM)  # It has no processes, and would wait for 5 minutes.
 
 
 def test_a_killed_keeper_and_a_killed_agent_lose_no_job(pool):

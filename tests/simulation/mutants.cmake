@@ -82,7 +82,10 @@ pool_mutant(moves_launchers_too_early "(!runs(launcher) || turn.now >= surely_ov
 pool_mutant(asks_without_end "if (process.ending && process.due <= turn.now) {" "if (false) {")
 pool_mutant(forgets_what_was_due "process.due = process.ending ? now + kLauncherEnds : now;" "")
 pool_mutant(believes_its_ledger "if (!running.contains(incarnation)) {" "if (false) {")
-pdjob_mutant(pool_mutant_promises_parts_twice pool_simulation pool_simulation_world launcher/pool/room.cc "less(node->percent_of(gpu), share.percent_of(gpu))" "less(kWholeGpu, share.percent_of(gpu))")
+pool_mutant(stays_warm_for_ever "if (!is_whole || turn.now >= job.warm_until) {" "if (!is_whole) {")
+pdjob_mutant(pool_mutant_takes_any_warm_workers pool_simulation pool_simulation_world launcher/pool/keeper_queue.cc "before.order.workers == job.order.workers &&" "")
+pdjob_mutant(pool_mutant_starts_beside_its_name pool_simulation pool_simulation_world launcher/pool/keeper_queue.cc "before != nullptr) {" "before != nullptr && false) {")
+pdjob_mutant(pool_mutant_promises_parts_twice pool_simulation pool_simulation_world launcher/pool/room.cc "less(percent_of(node->gpu_parts, gpu), percent_of(share.gpu_parts, gpu))" "less(kWholeGpu, percent_of(share.gpu_parts, gpu))")
 
 # ray_mutant(NAME FILE OLD NEW): of merged Ray clusters.
 function(ray_mutant name file old new)

@@ -42,15 +42,16 @@ constexpr Duration kConvergesWithin = seconds(1500);
 
 // Takes it from the first GPU with so much left; false: there is none.
 bool take_gpu(Node& node, uint32_t percent, Share& share) {
-  const auto found = std::ranges::find_if(
-      node.gpus, [&](const std::string& each) { return node.percent_of(each) >= percent; });
+  const auto found = std::ranges::find_if(node.gpus, [&](const std::string& each) {
+    return percent_of(node.gpu_parts, each) >= percent;
+  });
   if (found == node.gpus.end()) {
     return false;
   }
   const std::string& gpu = *found;
   const bool new_here = std::ranges::find(share.gpus, gpu) == share.gpus.end();
-  const uint32_t all = percent + (new_here ? 0 : share.percent_of(gpu));
-  const uint32_t left = node.percent_of(gpu) - percent;
+  const uint32_t all = percent + (new_here ? 0 : percent_of(share.gpu_parts, gpu));
+  const uint32_t left = percent_of(node.gpu_parts, gpu) - percent;
   if (new_here) {
     share.gpus.push_back(gpu);
   }
@@ -70,19 +71,32 @@ bool take_gpu(Node& node, uint32_t percent, Share& share) {
 std::string work_of(const Share& share) {
   std::string text = std::to_string(share.cores);
   for (const std::string& gpu : share.gpus) {
-    text += " " + gpu + ":" + std::to_string(share.percent_of(gpu));
+    text += " " + gpu + ":" + std::to_string(percent_of(share.gpu_parts, gpu));
   }
   return text;
 }
 
+struct Wish {
+  uint32_t cores = 0;
+  uint32_t parts = 0;
+  uint32_t gpu_percent = 0;
+};
 // "2x3": three parts of two cores each, wherever they fit. "2x3@50": each with half of a GPU, too.
-Result<std::vector<Share>> place(const PoolJobOrder& order, std::vector<Node> free) {
+Wish wish_of(const PoolJobOrder& order) {
   const size_t x = order.text.find('x');
   const size_t at = std::min(order.text.find('@'), order.text.size());
-  const uint32_t cores = *parse_number<uint32_t>(order.text.substr(0, x));
-  const uint32_t percent =
-      at == order.text.size() ? 0 : *parse_number<uint32_t>(order.text.substr(at + 1));
-  uint32_t parts = *parse_number<uint32_t>(order.text.substr(x + 1, at - x - 1));
+  return {.cores = *parse_number<uint32_t>(order.text.substr(0, x)),
+          .parts = *parse_number<uint32_t>(order.text.substr(x + 1, at - x - 1)),
+          .gpu_percent =
+              at == order.text.size() ? 0 : *parse_number<uint32_t>(order.text.substr(at + 1))};
+}
+uint64_t cores_of(const PoolJobOrder& order) {
+  const Wish wish = wish_of(order);
+  return uint64_t{wish.cores} * wish.parts;
+}
+
+Result<std::vector<Share>> place(const PoolJobOrder& order, std::vector<Node> free) {
+  auto [cores, parts, percent] = wish_of(order);
   std::vector<Share> shares;
   for (Node& node : free) {
     Share share{.node = node.name};
@@ -110,10 +124,13 @@ class SimKeeper final : Cluster::Handler {
     std::string ledger;
     bool dies_after_write = false;  // At its next one.
     uint64_t preempted = 0;         // Jobs, by all keepers.
+    uint64_t warm = 0;              // Jobs that began on warm workers.
   };
-  SimKeeper(SimLoop& loop, SimAgents& agents, Disk& disk, SimTrace& trace, uint64_t seed)
+  SimKeeper(SimLoop& loop, SimAgents& agents, Disk& disk, SimTrace& trace, Invariants& invariants,
+            uint64_t seed)
       : disk_(disk),
         trace_(trace),
+        invariants_(invariants),
         process_("keeper", {.loop = loop, .seed = seed, .host = kKeeperHost}),
         core_({.first_port = 7800, .last_port = 7803, .orphan_timeout = kOrphan, .lease = kLease},
               place, next_ledger(disk), loop.now()),
@@ -181,6 +198,8 @@ class SimKeeper final : Cluster::Handler {
   void carried_out(const KeeperEvent& /*event*/) {}
   void carry_out(const StartLauncher& effect) {
     const PoolJob* const job = core_.job(effect.job);
+    invariants_.expect(job->cores() == cores_of(job->order), "a job has all that it needs, but",
+                       job->order.name, "wants", job->order.text, "and has", job->cores(), "cores");
     spawn(job->launcher, "launcher-" + job->order.name, job->order.batch ? "batch" : "serve");
   }
   void carry_out(const StartShare& effect) {
@@ -203,10 +222,12 @@ class SimKeeper final : Cluster::Handler {
   void carry_out(const SayOfPool& effect) {
     trace_.line(process_.now(), "keeper", effect.text);
     disk_.preempted += effect.text.find("makes room") != std::string::npos ? 1 : 0;
+    disk_.warm += effect.text.find("with the warm workers") != std::string::npos ? 1 : 0;
   }
 
   Disk& disk_;
   SimTrace& trace_;
+  Invariants& invariants_;
   SimProcess process_;
   Keeper core_;
   Runner runner_;
@@ -258,7 +279,10 @@ class PoolWorld {
             .trace_hash = trace_.hash(),
             .trace_lines = trace_.lines(),
             .events = events_,
-            .counts = {{"starts", starts_}, {"keepers", keepers_}, {"preempted", disk_.preempted}}};
+            .counts = {{"starts", starts_},
+                       {"keepers", keepers_},
+                       {"preempted", disk_.preempted},
+                       {"began warm", disk_.warm}}};
   }
 
  private:
@@ -266,7 +290,8 @@ class PoolWorld {
     ++keepers_;
     trace_.line(loop_.now(), "keeper", "starts");
     keeper_.reset();  // Only then can another one listen.
-    keeper_ = std::make_unique<SimKeeper>(loop_, agents_, disk_, trace_, random_.next());
+    keeper_ =
+        std::make_unique<SimKeeper>(loop_, agents_, disk_, trace_, invariants_, random_.next());
   }
 
   // --- the processes of jobs
@@ -331,6 +356,9 @@ class PoolWorld {
     for (uint64_t jobs = 3 + random_.below(6); jobs > 0; --jobs) {
       draw("a job comes", &PoolWorld::job_comes);
     }
+    for (uint64_t more = random_.below(5); more > 0; --more) {
+      draw("a batch follows", &PoolWorld::batch_follows);
+    }
     for (uint64_t faults = random_.below(14); faults > 0; --faults) {
       const auto& [what, strike] = kFaults.at(random_.below(kFaults.size()));
       draw(what, strike);
@@ -364,7 +392,22 @@ class PoolWorld {
     }
     order.priority += order.batch ? 0 : 2;
     order.door = random.chance(0.3) ? 8000 : 0;
+    if (order.batch && random.chance(0.7)) {
+      order.keep = milliseconds(5000 + random.below(90'000));
+      order.workers = order.text;
+      last_kept_ = order;
+    }
     keeper_->submit(JobSubmitted{order});
+  }
+  // The next one of its name, maybe with other workers.
+  void batch_follows(uint64_t target, Duration /*duration*/) {
+    if (!last_kept_) {
+      return;
+    }
+    if (target % 5 == 0) {
+      last_kept_->text = last_kept_->workers = std::to_string(1 + target % 3) + "x2";
+    }
+    keeper_->submit(JobSubmitted{*last_kept_});
   }
   void job_is_cancelled(uint64_t target, Duration /*duration*/) {
     keeper_->submit(JobCancelled{"job" + std::to_string(target % (jobs_ + 1))});
@@ -461,6 +504,7 @@ class PoolWorld {
                         std::ranges::all_of(
                             job.shares, [&](const HeldShare& held) { return runs(held.agent); });
                case PoolJobState::kEnding:
+               case PoolJobState::kWarm:
                  return false;
                case PoolJobState::kEnded:
                  return true;
@@ -505,6 +549,7 @@ class PoolWorld {
   SimLoop loop_;
   SimTrace trace_;
   Invariants invariants_;
+  std::set<Incarnation> deaf_;  // Machines that go end what runs there, and tell.
   SimCuts cuts_;
   SimMachines machines_;
   SimLinks links_;
@@ -512,10 +557,10 @@ class PoolWorld {
   std::vector<Node> nodes_;
   SimKeeper::Disk disk_;
   std::unique_ptr<SimKeeper> keeper_;
-  std::set<Incarnation> deaf_;
   Instant spawns_fail_until_{};
   uint32_t events_ = 0;
   uint64_t jobs_ = 0;
+  std::optional<PoolJobOrder> last_kept_;
   uint64_t starts_ = 0;
   uint64_t keepers_ = 0;
 };

@@ -4,8 +4,11 @@
 // and die. Keepers are killed at any step, also between the ledger and what it tells of; agents are
 // killed, stopped and cut off, processes die, jobs are cancelled.
 //
-// No core of a machine is ever promised twice, and no job ever has two launchers. Once faults have
-// ended, each job runs, has ended or does not fit; once all are cancelled, nothing runs.
+// Batches of one name follow each other, also on warm workers.
+//
+// No core of a machine is ever promised twice, no job ever has two launchers or less than it needs.
+// After the last fault, each job runs, has ended or wants too much. After all are cancelled, the
+// machines are empty.
 #pragma once
 
 #include "tests/simulation/sim_main.h"

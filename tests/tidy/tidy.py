@@ -115,7 +115,7 @@ ROOMS = {
     "launcher": "view placement plan specs job report scaling rollout clusters agents run ray dashboard metrics",
     "launcher/look": "view plan specs clusters .",
     "launcher/doctor": "clusters",
-    "launcher/pool": "view placement plan job clusters agents run look .",
+    "launcher/pool": "view placement plan specs job clusters agents run look .",
     "launcher/simulator": "clusters",
     "launcher/played": "plan simulator .",
     "launcher/capacity": "view simulator",

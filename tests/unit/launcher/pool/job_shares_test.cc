@@ -84,6 +84,24 @@ TEST(JobShares, ABatchMayBeInterruptedAndHasNoDoor) {
   EXPECT_EQ(config->batch.inputs, (std::vector<std::string>{"/jobs/rows.jsonl"}));
 }
 
+TEST(JobShares, BatchesOfOneNameAndEqualWorkersCanFollowEachOtherWarm) {
+  const auto order = [](const std::string& text) {
+    const auto config =
+        read_pool_job("/jobs/job.yaml", "name: night\nengine: {kind: fake}\n" + text, {});
+    EXPECT_TRUE(config) << config.error().message;
+    return *order_of(*config);
+  };
+  const std::string keep = "launcher: {keep: 10min}\n";
+  const auto batch = [](const std::string& of) {
+    return "mode: batch\nbatch: {in: [" + of + ".jsonl], out: " + of + "}\n";
+  };
+  const PoolJobOrder one = order(batch("one") + keep);
+  EXPECT_EQ(one.keep, std::chrono::minutes(10));
+  EXPECT_EQ(order(batch("two") + keep).workers, one.workers);
+  EXPECT_NE(order(batch("two") + keep + "decode: {workers: 2}\n").workers, one.workers);
+  EXPECT_EQ(order(keep).keep, Duration{}) << "a job that serves ends only if it is cancelled";
+}
+
 TEST(Room, ATakenShareLeavesTheRestAndNeverLessThanNothing) {
   std::vector<Node> nodes = {node("a", 4)};
   nodes[0].gpus = {"0", "1", "2"};
@@ -104,7 +122,7 @@ TEST(JobShares, AJobHoldsOnlyItsPartOfAGpu) {
       shares("name: one\nengine: {kind: fake, gpu: 0.25}\ndecode: {workers: 3}\n", {half});
   ASSERT_TRUE(found) << found.error().message;
   ASSERT_EQ(found->size(), 1U);
-  EXPECT_EQ(found->front().gpu_percent(), 100U);
+  EXPECT_EQ(percent_of_all(found->front().gpus, found->front().gpu_parts), 100U);
   EXPECT_EQ(found->front().gpu_parts, (GpuParts{{"0", 50}, {"1", 50}}));
   std::vector<Node> rest = {half};
   take_from(rest, found->front());

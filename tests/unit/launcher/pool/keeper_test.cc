@@ -71,14 +71,23 @@ class KeeperTest : public testing::Test {
     step(JobSubmitted{std::move(order)});
     pass(milliseconds(200));
   }
+  static PoolJobOrder warm(const std::string& name, uint32_t cores) {
+    PoolJobOrder order = batch(name, cores);
+    order.keep = minutes(10);
+    order.workers = "of " + order.text;
+    return order;
+  }
+  // The last one of that name.
   const PoolJob& job(const std::string& name) const {
-    for (const PoolJob& job : keeper_->ledger().jobs) {
-      if (job.order.name == name) {
-        return job;
-      }
-    }
+    const auto& jobs = keeper_->ledger().jobs;
+    const auto at = std::find_if(jobs.rbegin(), jobs.rend(),
+                                 [&](const PoolJob& job) { return job.order.name == name; });
     static const PoolJob none;
-    return none;
+    return at == jobs.rend() ? none : *at;
+  }
+  void done(const std::string& name) {
+    exits(PoolProcess(job(name).launcher), "exit code 0");
+    pass(milliseconds(200));
   }
   PoolJobState state(const std::string& name) const { return job(name).state; }
   std::vector<KeeperEffect> exits(const PoolProcess& process, const std::string& how) {
@@ -147,6 +156,7 @@ TEST_F(KeeperTest, AJobThatServesPreemptsBatchesThatComeBack) {
   join("a", 4);
   submit(batch("old", 2));
   submit(batch("late", 2));
+  const std::string key = keeper_->ledger().key_of(job("late"));
   submit(order("online", 2));
   EXPECT_EQ(state("old"), PoolJobState::kRunning) << "the latest of equal ones makes room";
   EXPECT_EQ(state("late"), PoolJobState::kEnding);
@@ -158,6 +168,8 @@ TEST_F(KeeperTest, AJobThatServesPreemptsBatchesThatComeBack) {
   let_end("online");
   pass(seconds(1));
   EXPECT_EQ(state("late"), PoolJobState::kRunning);
+  EXPECT_NE(keeper_->ledger().key_of(job("late")), key)
+      << "it takes nothing for its own that is left";
 }
 
 TEST_F(KeeperTest, NoBatchIsPreemptedInVain) {
@@ -345,13 +357,133 @@ TEST_F(KeeperTest, AJobsNameIsTakenUntilItHasEnded) {
   EXPECT_EQ(keeper_->objection(order("one", 2)),
             "a job of the name one is running: `pdjob cancel one` ends it");
   step(JobCancelled{"one"});
+  EXPECT_EQ(keeper_->objection(order("one", 2)), "") << "it comes after the one that ends";
+  submit(order("one", 2));
+  EXPECT_EQ(job("one").why, "the job of its name before it still ends");
+  const PoolJob before = keeper_->ledger().jobs.front();
+  exits(before.launcher, "exit code 0");
+  exits(before.shares.front().agent, "exit code 0");
+  pass(milliseconds(200));
+  EXPECT_EQ(state("one"), PoolJobState::kRunning);
+}
+
+TEST_F(KeeperTest, TheNextBatchOfTheNameStartsOnTheWarmWorkersOfTheLastOne) {
+  join("a", 2);
+  join("b", 2);
+  submit(warm("rows", 4));
+  const std::string key = keeper_->ledger().key_of(job("rows"));
+  const PoolJob first = job("rows");
+  done("rows");
+  EXPECT_EQ(state("rows"), PoolJobState::kWarm);
+  EXPECT_EQ(free_cores(), 0U);
+  EXPECT_EQ(keeper_->objection(warm("rows", 4)), "");
+  step(JobSubmitted{warm("rows", 4)});
+  const auto effects = pass(milliseconds(200));
+  EXPECT_EQ(keeper_->ledger().jobs.front().state, PoolJobState::kEnded);
+  EXPECT_EQ(state("rows"), PoolJobState::kRunning);
+  EXPECT_EQ(all_of<StartLauncher>(effects).size(), 1U);
+  EXPECT_TRUE(all_of<StartShare>(effects).empty());
+  EXPECT_TRUE(all_of<EndProcess>(effects).empty());
+  EXPECT_EQ(job("rows").shares, first.shares);
+  EXPECT_EQ(job("rows").launcher.node, first.launcher.node) << "where the workers' ledger is";
+  EXPECT_EQ(job("rows").port, first.port);
+  EXPECT_EQ(keeper_->ledger().key_of(job("rows")), key) << "its agents have it";
+  step(JobCancelled{"rows"});
+  let_end("rows");
+  submit(warm("rows", 4));
+  EXPECT_NE(keeper_->ledger().key_of(job("rows")), key);
+}
+
+TEST_F(KeeperTest, WarmWorkersEndWhenTheirTimeIsOver) {
+  join("a", 4);
+  submit(warm("rows", 2));
+  done("rows");
+  pass(minutes(10) - seconds(1));
+  EXPECT_EQ(state("rows"), PoolJobState::kWarm);
+  EXPECT_EQ(all_of<EndProcess>(pass(seconds(2))).size(), 1U);
+  let_end("rows");
+  EXPECT_EQ(state("rows"), PoolJobState::kEnded);
+  EXPECT_EQ(job("rows").why, "done");
+}
+
+TEST_F(KeeperTest, AWarmJobEndsIfItIsCancelledOrLosesAProcess) {
+  join("a", 4);
+  submit(warm("one", 2));
+  submit(warm("two", 2));
+  done("one");
+  done("two");
+  step(JobCancelled{"one"});
+  EXPECT_EQ(state("one"), PoolJobState::kEnding);
+  EXPECT_EQ(job("one").why, "done");
+  exits(PoolProcess(job("two").shares.front().agent), "signal 9 (Killed)");
+  EXPECT_EQ(state("two"), PoolJobState::kEnded);
+}
+
+TEST_F(KeeperTest, WarmJobsGiveWayToWhoeverNeedsTheirRoomAndOnlyAsManyAsItTakes) {
+  join("a", 4);
+  for (const char* name : {"first", "second"}) {
+    submit(warm(name, 2));
+    done(name);
+  }
+  submit(batch("next", 2));
+  EXPECT_EQ(state("first"), PoolJobState::kEnding) << "the oldest of them";
+  EXPECT_EQ(state("second"), PoolJobState::kWarm);
+  let_end("first");
+  pass(milliseconds(200));
+  EXPECT_EQ(state("next"), PoolJobState::kRunning);
+  submit(order("online", 2));
+  EXPECT_EQ(state("second"), PoolJobState::kEnding) << "before batches are preempted";
+  EXPECT_EQ(state("next"), PoolJobState::kRunning);
+}
+
+TEST_F(KeeperTest, WarmJobsAlsoGiveTheirPortsAndCountForNoQuota) {
+  join("a", 6);
+  step(QuotaSet{{.queue = "default", .cores = 2}});
+  submit(warm("one", 2));
+  done("one");
+  submit(warm("two", 2));
+  EXPECT_EQ(state("two"), PoolJobState::kRunning);
+  done("two");
+  submit(warm("three", 2));
+  EXPECT_EQ(state("one"), PoolJobState::kEnding) << "there are two ports";
   let_end("one");
-  EXPECT_EQ(keeper_->objection(order("one", 2)), "");
+  pass(milliseconds(200));
+  EXPECT_EQ(state("three"), PoolJobState::kRunning);
+}
+
+TEST_F(KeeperTest, AJobThatNeedsOtherWorkersEndsTheWarmOnesOfItsNameFirst) {
+  join("a", 4);
+  submit(warm("rows", 2));
+  done("rows");
+  const PoolJob first = job("rows");
+  submit(warm("rows", 3));
+  EXPECT_EQ(state("rows"), PoolJobState::kQueued);
+  exits(first.shares.front().agent, "exit code 0");
+  pass(milliseconds(200));
+  EXPECT_EQ(state("rows"), PoolJobState::kRunning);
+  EXPECT_EQ(job("rows").shares.front().share.cores, 3U);
+}
+
+TEST_F(KeeperTest, TheNextKeeperHasTheWarmJobsOfTheLastOne) {
+  join("a", 4);
+  submit(warm("rows", 2));
+  done("rows");
+  const PoolJob before = job("rows");
+  begin(*decode_pool_ledger(encode(keeper_->ledger())));
+  join("a", 4, {{.incarnation = before.shares.front().agent.incarnation}});
+  pass(minutes(5));
+  EXPECT_EQ(state("rows"), PoolJobState::kWarm);
+  submit(warm("rows", 2));
+  EXPECT_EQ(state("rows"), PoolJobState::kRunning);
+  EXPECT_EQ(job("rows").shares.front().agent.incarnation, before.shares.front().agent.incarnation);
 }
 
 TEST(PoolLedger, DamagedBytesAreRefused) {
   PoolLedger ledger{.build = "b", .keeper = 3, .root = "secret"};
-  ledger.jobs.push_back({.id = 1, .order = {.name = "one", .text = "name: one\n"}});
+  ledger.jobs.push_back(
+      {.id = 1,
+       .order = {.name = "one", .text = "name: one\n", .keep = minutes(1), .workers = "w"},
+       .start = {1}});
   std::string bytes = encode(ledger);
   const auto decoded = decode_pool_ledger(bytes);
   ASSERT_TRUE(decoded);
