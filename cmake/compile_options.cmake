@@ -14,7 +14,12 @@ if(PDJOB_SANITIZE)
   add_link_options(-fsanitize=${PDJOB_SANITIZE})
   add_compile_definitions(_GLIBCXX_ASSERTIONS)
 endif()
-# At a fixed address: the million records of UBSan's checks have addresses, and each start of each process would adjust and copy them all.
+# Null pointers are left to AddressSanitizer, which reports each use of one, and alignment to the processor: only vector code depends on it. Both
+# checks stand at each access: four fifths of UBSan's records, an eighth of the time to compile.
+if(PDJOB_SANITIZE MATCHES undefined)
+  add_compile_options(-fno-sanitize=null,alignment)
+endif()
+# At a fixed address: the records of UBSan's checks have addresses, and each start of each process would adjust and copy them all.
 if(PDJOB_SANITIZE MATCHES address)
   add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
 endif()
