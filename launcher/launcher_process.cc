@@ -33,7 +33,7 @@
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
 #include "launcher/job_start.h"
-#include "launcher/job_stragglers.h"
+#include "launcher/job_replacements.h"
 #include "launcher/metrics/job_scrape.h"
 #include "launcher/placement/assumed_nodes.h"
 #include "launcher/plan/launch_plan.h"
@@ -92,6 +92,7 @@ class LauncherProcess final : JobRunner::Observer {
         stragglers_(
             loop, runner_,
             {.config = config.launcher.stragglers,
+             .replaces_failing = config.launcher.replace_failing,
              .record = run.ledger().stragglers,
              .say = [this](const std::string& line) { scaling_.note(line); },
              .keep =
@@ -442,7 +443,7 @@ class LauncherProcess final : JobRunner::Observer {
   JobRunner runner_;
   JobScaling scaling_;
   JobApply apply_;
-  JobStragglers stragglers_;
+  JobReplacements stragglers_;
   ProcessWatch links_;
   ProcessWatch requests_;
   LoadHistory history_;

@@ -139,6 +139,8 @@ void append_avoided(JsonWriter& json, const WorkerTable& workers, const PairSusp
   json.key("prefill").string(prefill->entry.name);
   json.key("decode").string(decode->entry.name);
   json.key("seconds_left").number(seconds(pair.until - now));
+  json.key("why").string(why_avoided(pair.fault));
+  json.key("lasts").boolean(pair.lasts);
   json.end_object();
 }
 

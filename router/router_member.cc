@@ -76,8 +76,10 @@ void RouterMember::add_to_heartbeat(net::HeartbeatSent& message) {
     const Worker* const decode = core.workers().find(pair.decode);
     if (prefill != nullptr && decode != nullptr && message.troubles.size() < net::kTroublesMax) {
       message.troubles.push_back(
-          {.worker = decode->entry.name + " with " + prefill->entry.name,
-           .why = "KV from one to the other was damaged, or an audit found it wrong"});
+          {.worker = decode->entry.name,
+           .why = why_avoided(pair.fault),
+           .partner = prefill->entry.name,
+           .lasts = pair.lasts});
     }
   }
 }

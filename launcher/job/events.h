@@ -62,10 +62,11 @@ struct StopAsked {
   bool keeps_warm = false;
 };
 
-// The process is slow: it finishes what it has, and starts again on the node that is best for it
-// then. Its node is trusted less. Ignored unless it is a worker that serves.
+// The process finishes what it has, and starts again on the node that is best for it then. If it is
+// slow, its node is trusted less. Ignored unless it is a worker that serves.
 struct ReplaceAsked {
   std::string name;
+  bool slow = true;
 };
 // The job should have these from now on: the same groups, with other sizes, or with workers that do
 // something else.

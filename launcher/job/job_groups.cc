@@ -103,7 +103,9 @@ void Job::on(const ReplaceAsked& event, Turn& turn) {
   if (process != nullptr && runs() && process->serving() && process->fate == Fate::kRestart &&
       process->is_worker()) {
     process->replacements += 1;
-    blame(process->place.node, NodeTrust::kSlow, turn);
+    if (event.slow) {
+      blame(process->place.node, NodeTrust::kSlow, turn);
+    }
     start_again(*process, process->role, turn);
   }
 }

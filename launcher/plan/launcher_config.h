@@ -34,6 +34,7 @@ struct LauncherConfig {
   Duration keep{};
   RestartConfig restart;
   StragglerConfig stragglers;
+  bool replace_failing = true;  // Workers of pairs that go on failing.
   std::string state_dir;  // Absolute.
   std::string log_dir;    // Empty: `logs` in the job's folder in state_dir.
 

@@ -74,9 +74,10 @@ std::string why_absent(const Process& process, const Job& job, Instant now) {
 std::vector<net::WorkerTrouble> troubles(const Job& job) {
   std::vector<net::WorkerTrouble> all;
   for (const Process& process : job.processes()) {
-    for (const net::WorkerTrouble& each : process.troubles) {
+    for (net::WorkerTrouble each : process.troubles) {
+      each.lasts = false;  // Routers may differ in that.
       if (process.serving() && std::ranges::find(all, each) == all.end()) {
-        all.push_back(each);
+        all.push_back(std::move(each));
       }
     }
   }
@@ -104,8 +105,9 @@ std::string remarks(const JobView& view) {
   for (const auto& [why, names] : absent) {
     text += names_text(names) + (names.size() == 1 ? " " : ": each ") + why + "\n";
   }
-  for (const auto& [worker, why] : troubles(view.job)) {
-    text.append("requests avoid ").append(worker).append(": ").append(why).append("\n");
+  for (const net::WorkerTrouble& each : troubles(view.job)) {
+    text += "requests avoid " + each.worker +
+            (each.partner.empty() ? "" : " with " + each.partner) + ": " + each.why + "\n";
   }
   return text;
 }
@@ -232,10 +234,13 @@ std::string status_json(const JobView& view) {
   }
   json.end_array();
   json.key("troubles").begin_array();
-  for (const auto& [worker, why] : troubles(view.job)) {
+  for (const net::WorkerTrouble& each : troubles(view.job)) {
     json.begin_object();
-    json.key("worker").string(worker);
-    json.key("why").string(why);
+    json.key("worker").string(each.worker);
+    json.key("why").string(each.why);
+    if (!each.partner.empty()) {
+      json.key("partner").string(each.partner);
+    }
     json.end_object();
   }
   json.end_array();
@@ -288,7 +293,7 @@ std::string job_metrics(const JobView& view) {
         .add(process.hangs);
     metrics
         .counter("pdjob_process_replacements_total",
-                 "Times that the process was replaced because it was slower than its peers.",
+                 "Times that the process was replaced: it was slower than its peers, or went on failing with a partner.",
                  labels)
         .add(process.replacements);
     metrics

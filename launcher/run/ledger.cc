@@ -150,7 +150,7 @@ void change_clock(JobLedger& ledger, Duration clock, Instant now) {
   }
   for (auto& group : ledger.stragglers.groups) {
     group.next =
-        std::clamp(moved(group.next, old, clock), now - kLongAgo, now + Stragglers::kWaitMax);
+        std::clamp(moved(group.next, old, clock), now - kLongAgo, now + ReplacementPace::kWaitMax);
   }
 }
 

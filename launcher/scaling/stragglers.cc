@@ -18,9 +18,7 @@ constexpr uint32_t kSlowSlices = kSlices + 1;
 // What a slice must hold to say something of a worker.
 constexpr uint64_t kStepsMin = 8;
 constexpr double kBusyMin = 0.02;
-// Between two replacements of a group; it doubles up to kWaitMax, and falls back after a while
-// without one.
-constexpr int kFirstWait = 2;  // Times config.after.
+constexpr int kFirstWait = 2;  // Times config.after: between two replacements of a group.
 constexpr Duration kNodeMemory = std::chrono::hours(1);
 
 net::StepTotals growth(const net::StepTotals& from, const net::StepTotals& to) {
@@ -63,24 +61,16 @@ double slowness_between(const net::StepTotals& one, const net::StepTotals& other
 }
 
 Stragglers::Stragglers(const StragglerConfig& config, const StragglerRecord& record)
-    : config_(config), slice_(config.after / kSlices) {
-  const Duration first = kFirstWait * config.after;
-  for (const StragglerRecord::Group& group : record.groups) {
-    groups_[group.name] = {.next = group.next,
-                           .wait = std::clamp(group.wait, first, std::max(first, kWaitMax))};
-  }
+    : config_(config),
+      slice_(config.after / kSlices),
+      pace_(kFirstWait * config.after, record.groups) {
   for (const StragglerRecord::Replaced& replaced : record.replaced) {
     replaced_[replaced.worker] = {.node = replaced.node, .at = replaced.at};
   }
 }
 
 StragglerRecord Stragglers::record() const {
-  StragglerRecord record;
-  for (const auto& [name, group] : groups_) {
-    if (group.next != Instant()) {
-      record.groups.push_back({.name = name, .next = group.next, .wait = group.wait});
-    }
-  }
+  StragglerRecord record{.groups = pace_.record(), .replaced = {}};
   for (const auto& [worker, replaced] : replaced_) {
     if (record.replaced.size() < limits::kWorkersMax) {
       record.replaced.push_back({.worker = worker, .node = replaced.node, .at = replaced.at});
@@ -118,15 +108,11 @@ std::vector<SlowWorker> Stragglers::step(const std::vector<PeerGroup>& groups, I
   workers_ = std::move(known);
   for (const PeerGroup& group : groups) {
     judge(group);
-    Group& row =
-        groups_.try_emplace(group.name, Group{.wait = kFirstWait * config_.after}).first->second;
     const PeerSample* const found = slowest(group);
-    if (found == nullptr || !group.whole || now < row.next) {
+    if (found == nullptr || !group.whole || !pace_.allows(group.name, now)) {
       continue;
     }
-    row.wait = now >= row.next + row.wait ? kFirstWait * config_.after : row.wait;
-    row.next = now + row.wait;
-    row.wait = std::min(2 * row.wait, kWaitMax);
+    pace_.replaced(group.name, now);
     slow.push_back(decide(*found, now, has_room_elsewhere));
   }
   return slow;

@@ -10,7 +10,7 @@
 // A worker is slow if it is slower than more than half of its group, itself included. So two
 // workers judge nothing, and where half of a group is slow, nobody is.
 //
-// A slow worker is replaced, one at a time in a group, after waits that grow. If its successor on
+// A slow worker is replaced, one at a time in a group, and as the group's pace allows. If its successor on
 // the same node is slow, too, the node is to blame: it is replaced only if another node has room.
 // An engine of another make reports no steps, so it is never slow here. Pure.
 #pragma once
@@ -25,6 +25,7 @@
 
 #include "common/time.h"
 #include "launcher/plan/scaling_config.h"
+#include "launcher/scaling/replacement_pace.h"
 #include "net/control/message.h"
 
 namespace pdjob::launcher {
@@ -53,19 +54,13 @@ struct SlowWorker {
 
 // For the next launcher, so that launchers that die cause no further replacements. Value.
 struct StragglerRecord {
-  struct Group {
-    std::string name;
-    Instant next{};  // No replacement before.
-    Duration wait{};
-    friend bool operator==(const Group&, const Group&) = default;
-  };
   struct Replaced {
     std::string worker;
     std::string node;
     Instant at{};
     friend bool operator==(const Replaced&, const Replaced&) = default;
   };
-  std::vector<Group> groups;
+  std::vector<GroupWait> groups;
   std::vector<Replaced> replaced;
   friend bool operator==(const StragglerRecord&, const StragglerRecord&) = default;
 };
@@ -76,8 +71,6 @@ double slowness_between(const net::StepTotals& one, const net::StepTotals& other
 
 class Stragglers {
  public:
-  static constexpr Duration kWaitMax = std::chrono::hours(1);  // Between two replacements.
-
   // Goes on with the record of an earlier launcher, whatever is in it.
   explicit Stragglers(const StragglerConfig& config, const StragglerRecord& record = {});
 
@@ -92,7 +85,9 @@ class Stragglers {
 
   // By the last comparison: at least so many times slower than most of its group. 0: unknown.
   double slowness(std::string_view name) const;
-  // It changes only when step() returns something.
+  // Of replacements for any reason.
+  ReplacementPace& pace() { return pace_; }
+  // It changes only when step() returns something, or the pace changes.
   StragglerRecord record() const;
 
  private:
@@ -102,10 +97,6 @@ class Stragglers {
     double slowness = 0;
     uint32_t slow = 0;     // Slices in a row, leaving out those that say nothing.
     uint32_t unknown = 0;  // Slices in a row.
-  };
-  struct Group {
-    Instant next{};  // No replacement before.
-    Duration wait{};
   };
   struct Replaced {
     std::string node;
@@ -122,7 +113,7 @@ class Stragglers {
   const Duration slice_;
   Instant due_{};  // The end of this slice.
   std::map<std::string, Worker, std::less<>> workers_;
-  std::map<std::string, Group> groups_;
+  ReplacementPace pace_;
   std::map<std::string, Replaced> replaced_;  // Workers, by name.
 };
 

@@ -275,6 +275,9 @@ void SimWorker::await(TransferId id, kvtransfer::EndpointAddress peer, Instant u
 
 void SimWorker::fetch(TransferId id, kvtransfer::EndpointAddress peer, kvtransfer::Region target,
                       uint32_t rows, Instant deadline) {
+  if (options_.misdirect) {
+    options_.misdirect(peer);
+  }
   to_kv([=, this] { endpoint_.receiver().fetch(id, peer, target, rows, deadline); });
 }
 

@@ -32,6 +32,8 @@ struct SimWorkerOptions {
   Duration commit_delay{};  // How much later a prefill worker's last word on a transfer comes.
   kvtransfer::KvTransferConfig kv;
   kvtransfer::TransportOpener open_transport;
+  // Changes where it fetches from: it has a wrong address of this peer.
+  std::function<void(kvtransfer::EndpointAddress& peer)> misdirect = {};
 };
 
 // Shared by all processes of a run.

@@ -212,6 +212,8 @@ inline constexpr size_t kTroublesMax = 64;  // Workers that one message names.
 struct WorkerTrouble {
   std::string worker;
   std::string why;
+  std::string partner = {};  // A prefill worker: only with this one. Empty: with all.
+  bool lasts = false;        // With this partner, also after it was avoided for a while.
   friend bool operator==(const WorkerTrouble&, const WorkerTrouble&) = default;
 };
 

@@ -115,6 +115,8 @@ template <class Codec>
 void fields(Codec& codec, typename Codec::template Ref<WorkerTrouble> trouble) {
   text(codec, trouble.worker);
   text(codec, trouble.why);
+  text(codec, trouble.partner);
+  codec.value(trouble.lasts);
 }
 
 template <class Codec>

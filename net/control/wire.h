@@ -12,7 +12,7 @@
 
 namespace pdjob::net {
 
-inline constexpr uint16_t kWireVersion = 23;
+inline constexpr uint16_t kWireVersion = 24;
 
 std::string encode(const Message& message);
 // kCorrupt: not a message. kUnsupported: another version.

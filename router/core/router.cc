@@ -250,8 +250,7 @@ void Router::on(const KvTold& event, Turn& /*turn*/) {
 }
 
 void Router::on(const PairAccused& event, Turn& turn) {
-  suspicions_.note(event.prefill, event.decode, turn.now);
-  turn.effects.emplace_back(PairSuspected{event.prefill, event.decode});
+  suspect(event.prefill, event.decode, PairFault::kDamaged, turn);
 }
 
 void Router::on(const KvToldAnew& event, Turn& /*turn*/) {

@@ -165,6 +165,7 @@ class Router {
     bool prefill_overloaded = false;  // Decode workers then do not prefill instead.
     std::vector<WorkerId> failed;     // Not tried again while others are left.
     std::vector<Accused> accused;
+    std::vector<std::pair<WorkerId, WorkerId>> accused_pairs;  // Their hand-overs failed.
     std::string last_failure;       // For the client, if no further attempt succeeds.
     bool hand_over_failed = false;  // Waits for how its prefill leg ends, for a moment.
     Losses losses;
@@ -274,6 +275,7 @@ class Router {
   // Answers of workers: router_answers.cc.
   void judge(Request& request, WorkerId worker, const LegAnswered& answer, Verdict verdict,
              Turn& turn);
+  void suspect(WorkerId prefill, WorkerId decode, PairFault fault, Turn& turn);
   void convict(Request& request, const Attempt& attempt, Turn& turn);
   void relay(Request& request, const Attempt& attempt, Stage stage, Turn& turn);
   void serve_by_pair(Request& request, Turn& turn);

@@ -27,8 +27,9 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   judge(*request, worker, event, verdict, turn);
   const WorkerId prefill = attempt->prefill.worker;
   if (event.kv_suspect && stage == Stage::kDecode && prefill != WorkerId{}) {
-    suspicions_.note(prefill, worker, turn.now);
-    turn.effects.emplace_back(PairSuspected{prefill, worker});
+    suspect(prefill, worker, PairFault::kDamaged, turn);
+  } else if (!suspicions_.empty() && verdict == Verdict::kGood && stage == Stage::kDecode) {
+    suspicions_.note_good(prefill, worker);
   }
   if (request->state == State::kRelaying || request->state == State::kAnswered) {
     return;  // Another leg already serves the client.
@@ -96,8 +97,22 @@ bool Router::may_lack(const Request& request, WorkerId worker) const {
          (found != nullptr && found->has_adapter(request.facts.model));
 }
 
+void Router::suspect(WorkerId prefill, WorkerId decode, PairFault fault, Turn& turn) {
+  const bool known = suspicions_.avoided(prefill, decode, turn.now);
+  suspicions_.note(prefill, decode, fault, turn.now);
+  if (fault == PairFault::kDamaged || (!known && suspicions_.avoided(prefill, decode, turn.now))) {
+    turn.effects.emplace_back(PairSuspected{prefill, decode, fault});
+  }
+}
+
 // Another pair answered the request well, so the accused workers are at fault.
 void Router::convict(Request& request, const Attempt& attempt, Turn& turn) {
+  for (const auto& [prefill, decode] : std::exchange(request.accused_pairs, {})) {
+    const bool there = table_.find(prefill) != nullptr && table_.find(decode) != nullptr;
+    if (there && !(attempt.has(prefill) && attempt.has(decode))) {
+      suspect(prefill, decode, PairFault::kFailed, turn);
+    }
+  }
   for (const auto& [worker, status] : std::exchange(request.accused, {})) {
     if (!attempt.has(worker) && table_.note_failed(worker, turn.now, status)) {
       turn.effects.emplace_back(WorkerAvoided{worker, status});
@@ -156,6 +171,7 @@ void Router::avoid_for_request(Request& request, Attempt& attempt, const LegAnsw
   const WorkerId prefill = attempt.prefill.worker;
   if (is_ambiguous(attempt, answer.leg.stage, verdict)) {
     request.failed.push_back(prefill);
+    request.accused_pairs.emplace_back(prefill, worker);
   }
   if (verdict == Verdict::kHandOverFailed) {
     const auto was_here = [worker](const Accused& one) { return one.worker == worker; };

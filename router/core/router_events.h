@@ -15,6 +15,7 @@
 #include "openai/openai.h"
 #include "router/config/router_config.h"
 #include "router/core/bypass.h"
+#include "router/core/pair_suspicions.h"
 #include "router/policies/pair_policy.h"
 #include "router/policies/worker_table.h"
 
@@ -194,6 +195,7 @@ struct LearnTokens {  // Ask an engine for this prompt's tokens when it has time
 struct PairSuspected {  // For logs and metrics only; so are the next seven.
   WorkerId prefill;
   WorkerId decode;
+  PairFault fault = PairFault::kDamaged;
 };
 struct Retried {
   RequestId id;

@@ -147,9 +147,9 @@ std::string_view RequestWatch::name_of(WorkerId worker, std::string_view gone) c
 
 void RequestWatch::note(const PairSuspected& effect) {
   metrics_.pair_suspected();
-  log::warn("KV from " + std::string(name_of(effect.prefill, "a worker")) + " to " +
-            std::string(name_of(effect.decode, "a worker")) +
-            " comes damaged again and again: the pair is avoided for a while");
+  log::warn("requests avoid " + std::string(name_of(effect.decode, "a worker")) + " with " +
+            std::string(name_of(effect.prefill, "a worker")) + " for a while: " +
+            why_avoided(effect.fault));
 }
 
 void RequestWatch::note(const WorkerAvoided& effect) {

@@ -5,7 +5,7 @@
 namespace pdjob::simulation {
 namespace {
 
-constexpr std::array<std::pair<const char*, FaultKind>, 17> kKinds = {
+constexpr std::array<std::pair<const char*, FaultKind>, 18> kKinds = {
     {{"kill", &FaultWeights::kill},
      {"freeze", &FaultWeights::freeze},
      {"slow", &FaultWeights::slow},
@@ -22,7 +22,8 @@ constexpr std::array<std::pair<const char*, FaultKind>, 17> kKinds = {
      {"the launcher dies", &FaultWeights::launcher_dies},
      {"limps", &FaultWeights::limps},
      {"node limps", &FaultWeights::node_limps},
-     {"starve", &FaultWeights::starve}}};
+     {"starve", &FaultWeights::starve},
+     {"poison", &FaultWeights::poison}}};
 
 }  // namespace
 

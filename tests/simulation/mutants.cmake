@@ -204,7 +204,7 @@ unit_mutant(adoption_keeps_strangers launcher/job/job_adoption_test.cc pdjob_lau
 unit_mutant(adoption_begins_versions_anew launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/job.cc "(setting.launcher << 32U) + 1" "1")
 unit_mutant(adoption_forgets_sizes launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/job_adoption.cc "      group->wanted = size;" "")
 unit_mutant(adoption_does_not_ask launcher/job/job_adoption_test.cc pdjob_launcher_job launcher/job/supervision.cc "turn.emit(Send{process.name, net::RegisterAsked{}});  // An" "// An")
-unit_mutant(stragglers_forget_waits launcher/scaling/stragglers_test.cc pdjob_launcher_scaling launcher/scaling/stragglers.cc "    groups_[group.name] = {.next = group.next," "    groups_[group.name] = {.next = {},")
+unit_mutant(stragglers_forget_waits launcher/scaling/stragglers_test.cc pdjob_launcher_scaling launcher/scaling/replacement_pace.cc "                           .next = group.next," "                           .next = {},")
 unit_mutant(trust_forgets_record launcher/placement/node_trust_test.cc pdjob_launcher_placement launcher/placement/node_trust.cc "    if (known.faults >= kForgotten) {" "    if (false) {")
 unit_mutant(store_forgets_digests store/block_store_test.cc pdjob_store_kv store/block_store.cc "                  .digest = memory_.digest(slot)," "")
 unit_mutant(store_reuses_unsafe_slots store/block_store_chance_test.cc pdjob_store_kv store/block_store.cc "  if (event.region_safe) {" "  if (true) {")

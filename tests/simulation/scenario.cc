@@ -92,6 +92,8 @@ void read(ConfigReader& in, Scenario& to) {
                     {"A trainer pauses the fleet, ends the pause, or changes the weights."});
       weights.field("reorganise", w.reorganise, {"A process is added, retired or changes role."});
       weights.field("limps", w.limps, {"A worker computes slowly as long as it lives."});
+      weights.field("poison", w.poison,
+                    {"A decode worker has a wrong KV address of a prefill worker."});
       weights.field("node_limps", w.node_limps,
                     {"All workers on a node compute slowly, also those that start there later."});
       weights.field("launcher_dies", w.launcher_dies,

@@ -32,6 +32,7 @@ struct FaultWeights {
   uint32_t starve = 0;         // A process gets no core for a while.
   uint32_t limps = 0;          // A worker computes slowly as long as it lives.
   uint32_t node_limps = 0;     // All workers on a node do, also those that come.
+  uint32_t poison = 0;         // A decode worker has a wrong KV address of a prefill worker.
   uint32_t launcher_dies = 0;  // By kill -9, at any step. Another one adopts the job.
 };
 

@@ -157,6 +157,7 @@ Shape draw_shape(const Scenario& scenario, bool faultless, uint64_t seed) {
   if (scenario.stragglers > 0 && random.chance(scenario.stragglers)) {
     shape.stragglers = {.factor = 3, .after = seconds(2)};
   }
+  shape.poisons = scenario.weights.poison > 0;
   // Of one cluster, which has every second node. Dice of its own leave all else as it was.
   const bool wide = Random(seed + 1).chance(0.25);
   shape.ends_heard_soon = Random(seed + 3).chance(scenario.ends_heard_soon);

@@ -40,6 +40,7 @@ struct Shape {
   launcher::GroupScaling scaling;  // Of each group.
   Duration zero_after{};           // Zero: never.
   launcher::StragglerConfig stragglers{.factor = 0};
+  bool poisons = false;  // Workers of pairs that go on failing are replaced.
   bool decode_wants_gpus = false;
   uint32_t decode_gpu_percent = 100;
   uint32_t decode_parts = 1;          // Nodes of each decode worker.

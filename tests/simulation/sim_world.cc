@@ -15,7 +15,7 @@
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
 #include "launcher/job_start.h"
-#include "launcher/job_stragglers.h"
+#include "launcher/job_replacements.h"
 #include "launcher/simulator/sim_cluster.h"
 #include "launcher/simulator/sim_control.h"
 #include "launcher/simulator/sim_router.h"
@@ -258,6 +258,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   void cut(uint64_t target, Duration duration);
   void lose_node(uint64_t target, Duration duration);
   void make_slow(Incarnation who);
+  void poison(uint64_t target);
   void make_normal(Incarnation who);
   void reorganise(uint64_t target);
   void change_workers(uint64_t target);
@@ -360,7 +361,7 @@ class SimWorld final : public launcher::JobRunner::Observer {
   launcher::LaunchPlan layout_;
   std::set<std::string> replaced_;  // Workers that leave because their group has changed.
   std::unique_ptr<launcher::JobScaling> scaling_;
-  std::optional<launcher::JobStragglers> stragglers_;
+  std::optional<launcher::JobReplacements> stragglers_;
   RunResult result_;
 };
 
@@ -550,13 +551,14 @@ void SimWorld::run_job(const launcher::JobRunnerOptions& options) {
         *launcher_, *job_, config_, layout_,
         [this](const std::string& line) { trace_.line(now(), "scaling", line); });
   }
-  if (shape_.stragglers.on()) {
+  if (shape_.stragglers.on() || shape_.poisons) {
     stragglers_.emplace(
         *launcher_, *job_,
-        launcher::JobStragglers::Options{
+        launcher::JobReplacements::Options{
             .config = shape_.stragglers,
+            .replaces_failing = shape_.poisons,
             .record = ledger_.stragglers,
-            .say = [this](const std::string& line) { trace_.line(now(), "stragglers", line); },
+            .say = [this](const std::string& line) { trace_.line(now(), "replacements", line); },
             .keep =
                 [this](launcher::StragglerRecord record) {
                   ledger_.stragglers = std::move(record);
@@ -694,7 +696,14 @@ std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order)
                                      : fault(plan_.dials.push_fails) ? FaultKind::kFail
                                                                      : FaultKind::kNone,
                              .bit = random_.next()};
-                       })},
+                       }),
+                       .misdirect =
+                           [this, who = order.spec.engine_id](kvtransfer::EndpointAddress& peer) {
+                             if (slow_watch_.is_poisoned(who, peer.engine_id)) {
+                               peer.port = 1;
+                               peer.unix_path = "@nobody";
+                             }
+                           }},
       std::move(engine), random_.next(),
       [this, who = order.incarnation] { end(who, "exit code 0", false); });
 }
@@ -759,7 +768,7 @@ void SimWorld::on_step(const launcher::Event& event, const std::vector<launcher:
 void SimWorld::look_for_slow(const launcher::Event& event,
                              const std::vector<launcher::Effect>& effects) {
   if (const auto* replace = std::get_if<launcher::ReplaceAsked>(&event)) {
-    slow_watch_.replaced(job(), replace->name, now());
+    slow_watch_.replaced(job(), *replace, now());
   } else if (!rollout_ && !launcher::is_heartbeat(event)) {
     check_replacements();
   }
@@ -1034,6 +1043,8 @@ void SimWorld::strike(const Fault& fault) {
         make_slow(each);
       }
     }
+  } else if (fault.kind == &FaultWeights::poison) {
+    poison(fault.target);
   } else if (fault.kind == &FaultWeights::hang) {
     if (worker != nullptr) {
       clients_.on_connection_broken();
@@ -1074,6 +1085,25 @@ void SimWorld::make_slow(Incarnation who) {
     worker->faulty().set_slowness(20);
     slow_watch_.slow(who);
     trace_.line(now(), worker->process().name(), "computes slowly");
+  }
+}
+
+void SimWorld::poison(uint64_t target) {
+  if (!launcher_->alive()) {
+    return;
+  }
+  std::vector<const launcher::Process*> prefill;
+  std::vector<const launcher::Process*> decode;
+  for (const launcher::Process& process : job().processes()) {
+    if (process.state == launcher::ProcessState::kReady && process.is_worker()) {
+      (process.role == net::Role::kPrefill ? prefill : decode).push_back(&process);
+    }
+  }
+  if (!prefill.empty() && !decode.empty()) {
+    const std::string& from = prefill[target % prefill.size()]->engine_id;
+    const std::string& to = decode[target / prefill.size() % decode.size()]->engine_id;
+    slow_watch_.poison(to, from);
+    trace_.line(now(), to, "has a wrong address of " + from);
   }
 }
 
@@ -1329,6 +1359,7 @@ RunResult SimWorld::run() {
   result_.later = async_clients_.counts();
   result_.job = watch_.counts();
   result_.slow_replaced = slow_watch_.replaced_count();
+  result_.failing_replaced = slow_watch_.failing_count();
   return result_;
 }
 
@@ -1395,6 +1426,11 @@ void SimWorld::finish() {
   invariants_.expect(!plan_.only_slows() || shape_.workload.killer != Kills::kNobody ||
                          counts.failed + counts.aborted == 0,
                      "no request is lost because workers are slow or replaced, but", counts.failed,
+                     counts.aborted);
+  invariants_.expect(!plan_.has_only({&FaultWeights::poison}) ||
+                         shape_.workload.killer != Kills::kNobody ||
+                         counts.failed + counts.aborted == 0,
+                     "no request is lost because a hand-over fails, but", counts.failed,
                      counts.aborted);
   // A fault may show its effect later: a frozen process that goes on is found dead.
   run_until(now() + kTcpGivesUp);

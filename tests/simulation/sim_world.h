@@ -42,6 +42,7 @@ struct RunResult {
   uint64_t rows_reused = 0;
   uint64_t launchers_died = 0;
   uint64_t slow_replaced = 0;
+  uint64_t failing_replaced = 0;
 };
 RunResult simulate(const RunOptions& options);
 

@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
                                                           {"launchers died", result.launchers_died},
                                                           {"retired", result.job.retired},
                                                           {"replaced", result.slow_replaced},
+                                                          {"failing replaced", result.failing_replaced},
                                                           {"accepted", result.later.accepted},
                                                           {"answered later", result.later.answered},
                                                           {"failed later", result.later.failed},

@@ -27,20 +27,34 @@ void SlowWatch::normal(launcher::Incarnation who, Instant now) {
   }
 }
 
-void SlowWatch::replaced(const launcher::Job& job, const std::string& name, Instant now) {
+void SlowWatch::replaced(const launcher::Job& job, const launcher::ReplaceAsked& order,
+                         Instant now) {
+  const std::string& name = order.name;
   const Process* const process = job.find(name);
   if (process == nullptr || process->fate != launcher::Fate::kChangeRole) {
     return;  // It was ignored.
   }
-  ++replaced_;
-  const auto until = until_.find(process->incarnation);
-  invariants_.expect(until != until_.end() && (until->second == kNever ||
-                                               now - until->second <= config_.after / 4 + kStale),
-                     "only a slow worker is replaced for it, but", process->engine_id);
+  if (order.slow) {
+    ++replaced_;
+    const auto until = until_.find(process->incarnation);
+    invariants_.expect(until != until_.end() && (until->second == kNever ||
+                                                 now - until->second <= config_.after / 4 + kStale),
+                       "only a slow worker is replaced for it, but", process->engine_id);
+    moving_[name] = process->place.node;
+  } else {
+    ++failing_;
+    invariants_.expect(std::ranges::any_of(poisoned_,
+                                           [&](const auto& pair) {
+                                             return pair.first == process->engine_id ||
+                                                    pair.second == process->engine_id;
+                                           }),
+                       "only a worker of a failing pair is replaced for it, but",
+                       process->engine_id);
+  }
   for (const Process& other : job.processes()) {
     invariants_.expect(&other == process || other.role != process->role ||
                            other.model != process->model || serves(other),
-                       "a slow worker is replaced while all others serve, but not", other.name);
+                       "a slow or failing worker is replaced while all others serve, but not", other.name);
   }
   Wait& row =
       replaced_in_.try_emplace({process->role, process->model}, Wait{.wait = 2 * config_.after})
@@ -50,7 +64,6 @@ void SlowWatch::replaced(const launcher::Job& job, const std::string& name, Inst
   row.wait = now >= row.next + row.wait ? 2 * config_.after : row.wait;
   row.next = now + row.wait;
   row.wait *= 2;
-  moving_[name] = process->place.node;
 }
 
 void SlowWatch::spawned(const launcher::Job& job, const launcher::Spawn& spawn,

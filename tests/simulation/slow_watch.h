@@ -1,8 +1,8 @@
-// SlowWatch: knows which simulated workers compute slowly, and looks at who is replaced for it. No
-// other worker is ever replaced so. Only one of a group is, while all others serve, and it leaves
-// its node if a better one has room. Between two of a group the launcher waits ever longer,
-// although launchers die. The first worker of a group that is slow for long, while it and its peers
-// have enough to do, is replaced.
+// SlowWatch: knows which simulated workers compute slowly, or have a wrong address of another one,
+// and looks at who is replaced for it. No other worker is ever replaced so. Only one of a group is,
+// while all others serve, and a slow one leaves its node if a better one has room. Between two of a
+// group the launcher waits ever longer, although launchers die. The first worker of a group that is
+// slow for long, while it and its peers have enough to do, is replaced.
 #pragma once
 
 #include <map>
@@ -29,8 +29,16 @@ class SlowWatch {
     return found != until_.end() && found->second == kNever;
   }
 
+  // Engine ids: this decode worker cannot fetch from this prefill worker.
+  void poison(const std::string& decode, const std::string& prefill) {
+    poisoned_.emplace(decode, prefill);
+  }
+  bool is_poisoned(const std::string& decode, const std::string& prefill) const {
+    return poisoned_.contains({decode, prefill});
+  }
+
   // The job has taken the order, which it may have ignored.
-  void replaced(const launcher::Job& job, const std::string& name, Instant now);
+  void replaced(const launcher::Job& job, const launcher::ReplaceAsked& order, Instant now);
   // A new launcher measures anew, and waits as the one before would have. What ends while it adopts
   // starts where it was.
   void adopt() {
@@ -42,6 +50,7 @@ class SlowWatch {
   // Call it often. Nothing is expected of a launcher that `sleeps`.
   void look(const launcher::Job& job, bool sleeps, Instant now);
   uint64_t replaced_count() const { return replaced_; }
+  uint64_t failing_count() const { return failing_; }
 
  private:
   using Group = std::pair<net::Role, std::string>;
@@ -63,7 +72,9 @@ class SlowWatch {
   std::map<std::string, std::string> moving_;  // Where they were, by name.
   std::map<std::string, Seen> seen_;           // By engine id.
   Instant looked_{};
+  std::set<std::pair<std::string, std::string>> poisoned_;
   uint64_t replaced_ = 0;
+  uint64_t failing_ = 0;
 };
 
 }  // namespace pdjob::simulation

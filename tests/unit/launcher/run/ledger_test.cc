@@ -115,7 +115,7 @@ TEST(JobLedger, WhateverTimesItHasNothingThatWasIsLaterThanNow) {
       EXPECT_GE(ledger.job.trust[0].at, now - hours(24));
       EXPECT_LE(ledger.stragglers.replaced[0].at, now);
       EXPECT_GE(ledger.stragglers.replaced[0].at, now - hours(24));
-      EXPECT_LE(ledger.stragglers.groups[0].next, now + Stragglers::kWaitMax);
+      EXPECT_LE(ledger.stragglers.groups[0].next, now + ReplacementPace::kWaitMax);
       EXPECT_GE(ledger.stragglers.groups[0].next, now - hours(24));
     }
   }

@@ -150,6 +150,73 @@ TEST_F(RouterAnswersTest, ADecodeWorkerThatFailsWithTwoPrefillWorkersIsToBlameAl
   EXPECT_EQ(worker("p0").failures + worker("p1").failures, 0U);
 }
 
+// --- a pair whose hand-overs go on failing
+
+struct FailingPairTest : RouterAnswersTest {
+  // Whether a request was sent to p0 and d0. There it fails, and p1 answers it well.
+  bool fails_at_first_pair(int status = 502) {
+    const Words sent = arrive({.pin_decode = "d0"});
+    const bool there = sent.at(0) == "prefill#1@p0 offer";
+    answered(Stage::kDecode, there ? status : 200);
+    if (there) {
+      said = answered(Stage::kDecode, 200, 2);
+    }
+    step(ClientLeft{kRequest});
+    return there;
+  }
+  // The pair is tried so often in this time.
+  int tries(Duration duration, int status = 502) {
+    int count = 0;
+    for (const Instant end = now + duration; now < end; now += seconds(1)) {
+      count += fails_at_first_pair(status) ? 1 : 0;
+    }
+    return count;
+  }
+  Words said;
+};
+
+TEST_F(FailingPairTest, OneThatFailsForThirtySecondsIsAvoidedAndItsFaultLasts) {
+  for (const int status : {500, 502}) {
+    made.reset();
+    workers(two_pairs);
+    EXPECT_GT(tries(PairSuspicions::kLastsAfter, status), 2) << status;
+    EXPECT_TRUE(router().suspicions().pairs(now).empty());
+    EXPECT_GT(tries(seconds(10), status), 0);
+    EXPECT_EQ(std::ranges::count(said, "suspect"), 1);
+    const auto pairs = router().suspicions().pairs(now);
+    ASSERT_EQ(pairs.size(), 1U);
+    EXPECT_TRUE(pairs[0].lasts);
+    EXPECT_EQ(pairs[0].fault, PairFault::kFailed);
+    EXPECT_EQ(tries(seconds(15), status), 0);
+    EXPECT_EQ(tries(PairSuspicions::kAvoidedFor, status), 1) << "it is tried once more";
+    EXPECT_TRUE(router().suspicions().pairs(now).at(0).lasts);
+  }
+}
+
+TEST_F(FailingPairTest, OneGoodAnswerEndsTheSeries) {
+  workers(two_pairs);
+  tries(PairSuspicions::kLastsAfter - seconds(1));
+  arrive({.pin_prefill = "p0", .pin_decode = "d0"});
+  answered(Stage::kDecode, 200);
+  step(ClientLeft{kRequest});
+  EXPECT_TRUE(router().suspicions().empty());
+  EXPECT_GT(tries(PairSuspicions::kLastsAfter - seconds(1)), 2);
+  EXPECT_TRUE(router().suspicions().pairs(now).empty());
+}
+
+TEST_F(FailingPairTest, ARequestThatNobodyAnswersWellAccusesNoPair) {
+  workers(two_pairs);
+  for (int i = 0; i < 60; ++i) {
+    arrive();
+    for (const uint32_t attempt : {1U, 2U, 3U}) {
+      answered(Stage::kDecode, 500, attempt);
+    }
+    step(ClientLeft{kRequest});
+    now += seconds(1);
+  }
+  EXPECT_TRUE(router().suspicions().empty());
+}
+
 TEST_F(RouterAnswersTest, AnAnsweredHealthCheckDoesNotClearAWorkerThatAnswersBadly) {
   workers(two_alone);
   arrive();
