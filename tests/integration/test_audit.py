@@ -57,7 +57,7 @@ def test_healthy_answers_accuse_nobody_and_a_wrong_pair_is_found_and_avoided(job
     assert said and said.group(2) == "2" and float(said.group(3)) == pytest.approx(4.59)
     (pair,) = json.loads(get(job.url + "/pdjob/workers"))["avoided_pairs"]
     assert (pair["prefill"], pair["decode"]) == ("prefill-0", victim)
-    eventually(lambda: f"{victim} with prefill-0" in [trouble["worker"] for trouble in job.status()["troubles"]], 5, "status says so")
+    eventually(lambda: (victim, "prefill-0") in [(each["worker"], each.get("partner")) for each in job.status()["troubles"]], 5, "status says so")
 
 
 def test_streams_are_audited_too_and_nothing_is_by_default(folder):  # noqa: F811

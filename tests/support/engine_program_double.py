@@ -10,7 +10,8 @@ With --kv-events-config it publishes what is in its prefix cache (kv_events_doub
 
 Variables for tests: DOUBLE_FAULT=memory|traceback|package (the start fails), DOUBLE_START_SECONDS, DOUBLE_HANG_FILE (while that file exists,
 requests run without progress), DOUBLE_DEAF_FILE (while it exists, GETs take 6 s), DOUBLE_STEP_SECONDS (of a reply), DOUBLE_TASK=transcription (the model
-transcribes), DOUBLE_FLIP_FILE (a decode engine whose port is in that file computes with one word of the KV changed), DOUBLE_VERSION,
+transcribes), DOUBLE_FLIP_FILE (a decode engine whose port is in that file computes with one word of the KV changed), DOUBLE_STALE_FILE (a
+decode engine whose port is in that file has a wrong address of the first prefill engine that it fetches from then), DOUBLE_VERSION,
 DOUBLE_CACHE_BLOCKS (of its prefix cache).
 """
 
@@ -307,7 +308,7 @@ class ProgramDouble(EngineDouble):
 
 class VllmDouble(ProgramDouble):
     def __init__(self, args, config):
-        self.config, self.counts_load = config, args.enable_server_load_tracking
+        self.config, self.counts_load, self.stale = config, args.enable_server_load_tracking, None
         self.lease = config.get("kv_connector_extra_config", {}).get("kv_lease_duration", 30)
         self.role = config.get("kv_role")
         if config:
@@ -360,15 +361,26 @@ class VllmDouble(ProgramDouble):
         assert self.role == "kv_consumer"
         assert params["do_remote_prefill"] is True and params["do_remote_decode"] is False
         with self.timed("kv"):
+            if self.is_stale(params["remote_engine_id"]):
+                raise Refused("KV load failed: Connection refused")
             fetched = fetch_kv(params["remote_host"], params["remote_port"], f"{params['remote_engine_id']} {params['remote_request_id']}")
         assert fetched == self.kv_of(prompt), "KV of another prompt or of other weights"
         self.take_in(prompt, external=True)
         return self.complete(http, body, self.flipped(prompt))
 
+    def is_in(self, variable):
+        file = pathlib.Path(os.environ.get(variable, "/nowhere"))
+        return file.exists() and str(self.ports[0]) in file.read_text().split()
+
+    def is_stale(self, engine_id):
+        with self.lock:
+            if self.stale is None and self.is_in("DOUBLE_STALE_FILE"):
+                self.stale = engine_id
+            return self.stale == engine_id
+
     def flipped(self, prompt):
         """The prompt as this engine's KV says it."""
-        file = pathlib.Path(os.environ.get("DOUBLE_FLIP_FILE", "/nowhere"))
-        if not file.exists() or str(self.ports[0]) not in file.read_text().split():
+        if not self.is_in("DOUBLE_FLIP_FILE"):
             return prompt
         words = prompt.split()
         return " ".join([*words[:2], "flipped", *words[3:]])
