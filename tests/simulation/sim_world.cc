@@ -699,7 +699,8 @@ std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order)
                        }),
                        .misdirect =
                            [this, who = order.spec.engine_id](kvtransfer::EndpointAddress& peer) {
-                             if (slow_watch_.is_poisoned(who, peer.engine_id)) {
+                             const bool calm = plan_.has_only({&FaultWeights::poison});
+                             if (slow_watch_.fails(who, peer.engine_id, calm, now())) {
                                peer.port = 1;
                                peer.unix_path = "@nobody";
                              }

@@ -10,6 +10,8 @@ namespace {
 
 // The launcher's view is so old, at most: a heartbeat may be lost.
 constexpr Duration kStale = std::chrono::seconds(2);
+// The router notices after 30 s, if there are enough requests.
+constexpr Duration kFailsFor = std::chrono::seconds(50);
 // Twice what is enough, because the launcher cuts time elsewhere.
 constexpr uint64_t kStepsPlenty = 16;
 constexpr double kBusyPlenty = 0.04;
@@ -43,11 +45,17 @@ void SlowWatch::replaced(const launcher::Job& job, const launcher::ReplaceAsked&
     moving_[name] = process->place.node;
   } else {
     ++failing_;
-    invariants_.expect(std::ranges::any_of(poisoned_,
-                                           [&](const auto& pair) {
-                                             return pair.first == process->engine_id ||
-                                                    pair.second == process->engine_id;
-                                           }),
+    const auto lives = [&job](const std::string& engine_id) {
+      return std::ranges::any_of(job.processes(), [&engine_id](const Process& each) {
+        return each.engine_id == engine_id;
+      });
+    };
+    const auto is_in = [&](const auto& entry) {
+      const auto& [decode, prefill] = entry.first;
+      return (decode == process->engine_id && lives(prefill)) ||
+             (prefill == process->engine_id && lives(decode));
+    };
+    invariants_.expect(std::ranges::any_of(poisoned_, is_in),
                        "only a worker of a failing pair is replaced for it, but",
                        process->engine_id);
   }
@@ -64,6 +72,19 @@ void SlowWatch::replaced(const launcher::Job& job, const launcher::ReplaceAsked&
   row.wait = now >= row.next + row.wait ? 2 * config_.after : row.wait;
   row.next = now + row.wait;
   row.wait *= 2;
+}
+
+bool SlowWatch::fails(const std::string& decode, const std::string& prefill, bool calm,
+                      Instant now) {
+  const auto found = poisoned_.find({decode, prefill});
+  if (found == poisoned_.end()) {
+    return false;
+  }
+  found->second = std::min(found->second, now);
+  invariants_.expect(!calm || failing_ > 0 || now - found->second <= kFailsFor,
+                     "one of a pair that fails for long is replaced, but", decode, "fetches from",
+                     prefill);
+  return true;
 }
 
 void SlowWatch::spawned(const launcher::Job& job, const launcher::Spawn& spawn,

@@ -2,11 +2,11 @@
 // and looks at who is replaced for it. No other worker is ever replaced so. Only one of a group is,
 // while all others serve, and a slow one leaves its node if a better one has room. Between two of a
 // group the launcher waits ever longer, although launchers die. The first worker of a group that is
-// slow for long, while it and its peers have enough to do, is replaced.
+// slow for long, while it and its peers have enough to do, is replaced. So is one of the first pair
+// that fails for long.
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,11 +31,11 @@ class SlowWatch {
 
   // Engine ids: this decode worker cannot fetch from this prefill worker.
   void poison(const std::string& decode, const std::string& prefill) {
-    poisoned_.emplace(decode, prefill);
+    poisoned_.try_emplace({decode, prefill}, kNever);
   }
-  bool is_poisoned(const std::string& decode, const std::string& prefill) const {
-    return poisoned_.contains({decode, prefill});
-  }
+  // Whether a fetch fails. It is expected that somebody does something about it if nothing else
+  // happens.
+  bool fails(const std::string& decode, const std::string& prefill, bool calm, Instant now);
 
   // The job has taken the order, which it may have ignored.
   void replaced(const launcher::Job& job, const launcher::ReplaceAsked& order, Instant now);
@@ -72,7 +72,7 @@ class SlowWatch {
   std::map<std::string, std::string> moving_;  // Where they were, by name.
   std::map<std::string, Seen> seen_;           // By engine id.
   Instant looked_{};
-  std::set<std::pair<std::string, std::string>> poisoned_;
+  std::map<std::pair<std::string, std::string>, Instant> poisoned_;  // When it first failed.
   uint64_t replaced_ = 0;
   uint64_t failing_ = 0;
 };
