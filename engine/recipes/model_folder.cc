@@ -1,5 +1,8 @@
 #include "engine/recipes/model_folder.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "common/config/config_document.h"
 #include "common/config/config_file.h"
 #include "common/parse_number.h"
@@ -10,6 +13,22 @@ namespace {
 uint32_t number(const ConfigNode& config, std::string_view key) {
   const ConfigEntry* const entry = config.find(key);
   return entry == nullptr ? 0 : parse_number<uint32_t>(entry->value.text).value_or(0);
+}
+
+// "model.safetensors", or "model-00001-of-00004.safetensors" and the others. Some folders hold the
+// same weights under other names, too.
+uint64_t weight_bytes(const std::string& path) {
+  uint64_t sum = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with("model") && name.ends_with(".safetensors")) {
+      const uint64_t bytes = at->file_size(error);
+      sum += error ? 0 : bytes;
+    }
+  }
+  return error ? 0 : sum;
 }
 
 }  // namespace
@@ -25,7 +44,8 @@ ModelFolder read_model_folder(const std::string& path) {
   const ConfigNode& config = nested ? of_text->value : *all;
   ModelFolder folder{.heads = number(config, "num_attention_heads"),
                      .kv_heads = number(config, "num_key_value_heads"),
-                     .latent = number(config, "kv_lora_rank") > 0};
+                     .latent = number(config, "kv_lora_rank") > 0,
+                     .weight_bytes = weight_bytes(path)};
   folder.kv_heads = folder.kv_heads == 0 ? folder.heads : folder.kv_heads;
   return folder;
 }

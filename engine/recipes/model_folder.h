@@ -1,4 +1,5 @@
-// What the folder of a model in Hugging Face's format says of it: its config.json. Thread-safe.
+// What the folder of a model in Hugging Face's format says of it: its config.json, and the sizes of
+// its files. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +7,12 @@
 
 namespace pdjob::engine {
 
-// 0: the file does not say it, or cannot be read. Value.
+// 0: the folder does not say it, or cannot be read. Value.
 struct ModelFolder {
   uint32_t heads = 0;     // Of attention.
   uint32_t kv_heads = 0;  // Each tensor-parallel rank has at least one, if need be a copy.
   bool latent = false;    // Multi-head latent attention (MLA): all ranks hold the same KV.
+  uint64_t weight_bytes = 0;  // Of its safetensors.
   friend bool operator==(const ModelFolder&, const ModelFolder&) = default;
 };
 

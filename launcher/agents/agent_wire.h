@@ -10,7 +10,7 @@
 
 namespace pdjob::launcher {
 
-inline constexpr uint16_t kAgentWireVersion = 8;
+inline constexpr uint16_t kAgentWireVersion = 9;
 
 std::string encode(const AgentFrame& frame);
 // kCorrupt: not a message. kUnsupported: another version.

@@ -250,4 +250,16 @@ NodeTopology read_topology(const MachineFacts& facts) {
   return topology;
 }
 
+uint64_t largest_gpu_memory(std::string_view list) {
+  constexpr uint64_t kMibMax = uint64_t{1} << 30;  // Anything else is no memory.
+  uint64_t most = 0;
+  while (!list.empty()) {
+    const std::string_view line = list.substr(0, list.find('\n'));
+    list.remove_prefix(std::min(list.size(), line.size() + 1));
+    const uint64_t mib = parse_number<uint64_t>(line).value_or(0);
+    most = std::max(most, mib <= kMibMax ? mib : 0);
+  }
+  return most << 20;
+}
+
 }  // namespace pdjob::launcher

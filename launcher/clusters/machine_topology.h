@@ -30,4 +30,8 @@ size_t gpu_device_files(const std::string& root = "");
 // known.
 NodeTopology read_topology(const MachineFacts& facts);
 
+// `list`: what `nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits` prints, a number
+// of MiB for each GPU. Returns the bytes of the largest; 0: it does not tell.
+uint64_t largest_gpu_memory(std::string_view list);
+
 }  // namespace pdjob::launcher

@@ -86,6 +86,13 @@ bool numbers_gpus_by_address() {
   return order != nullptr && std::string_view(order) == "PCI_BUS_ID";
 }
 
+uint64_t gpu_memory() {
+  static const uint64_t bytes = largest_gpu_memory(
+      printed_by("nvidia-smi", {"--query-gpu=memory.total", "--format=csv,noheader,nounits"},
+                 kDriverAnswers));
+  return bytes;
+}
+
 // Links do not change while this process runs.
 const std::string& driver_table() {
   static const std::string table = [] {
@@ -116,11 +123,13 @@ NodeTopology topology_here(const std::vector<std::string>& gpus) {
   if (gpus.empty() || files == 0) {
     return {};
   }
-  return read_topology({.root = "",
-                        .gpus = gpus,
-                        .numbered_by_address = numbers_gpus_by_address(),
-                        .cpus = own_cpus(),
-                        .driver_table = files > 1 ? driver_table() : ""});
+  NodeTopology topology = read_topology({.root = "",
+                                         .gpus = gpus,
+                                         .numbered_by_address = numbers_gpus_by_address(),
+                                         .cpus = own_cpus(),
+                                         .driver_table = files > 1 ? driver_table() : ""});
+  topology.gpu_memory_bytes = gpu_memory();
+  return topology;
 }
 
 }  // namespace pdjob::launcher

@@ -9,8 +9,8 @@
 
 namespace pdjob::launcher {
 
-// `gpus`: as in CUDA_VISIBLE_DEVICES. With several, the first call of a process waits for
-// nvidia-smi, for at most 10 s. Call it before the process serves anything.
+// `gpus`: as in CUDA_VISIBLE_DEVICES. The first call of a process waits for nvidia-smi, for at most
+// 10 s a question. Call it before the process serves anything.
 NodeTopology topology_here(const std::vector<std::string>& gpus);
 
 // What a program prints. Empty: it is not there, fails, prints more than 256 KiB, or lasts longer.

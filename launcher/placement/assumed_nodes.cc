@@ -127,12 +127,24 @@ void read_topology_keys(ConfigReader& in, Written& written) {
   }
 }
 
+uint64_t bytes_of(ConfigReader& in, std::string_view key, const std::string& text) {
+  const auto bytes = parse_memory(text);
+  if (!bytes) {
+    in.fail(key,
+            "must be a number of bytes, or one with KiB, MiB, GiB, TiB, kB, MB, GB or "
+            "TB, got " +
+                quote(text));
+  }
+  return bytes.value_or(0);
+}
+
 void read_node(ConfigReader& in, Written& written) {
   Node& node = written.node;
-  std::string memory;
+  std::string memory, gpu_memory;
   in.field("cores", node.cores, {.doc = "Cores that it offers."}, {1, 65536});
   in.field("memory", memory, {.doc = "Memory that it offers, such as 64GiB."});
   in.field("gpus", written.gpus, {.doc = "How many GPUs it has."}, {0, kGpusOfNodeMax});
+  in.field("gpu_memory", gpu_memory, {.doc = "Memory of its largest GPU, such as 80GiB."});
   read_topology_keys(in, written);
   in.field("cluster", node.cluster, {.doc = "Which of the job's clusters it is in."});
   in.field("host", node.host, {.doc = "Its address."});
@@ -146,16 +158,14 @@ void read_node(ConfigReader& in, Written& written) {
   if (node.cores == 0) {
     in.fail("cores", "is missing: how many cores does it offer?");
   }
-  const auto bytes = parse_memory(memory);
   if (memory.empty()) {
     in.fail("memory", "is missing: how much does it offer, such as 64GiB?");
-  } else if (!bytes) {
-    in.fail("memory",
-            "must be a number of bytes, or one with KiB, MiB, GiB, TiB, kB, MB, GB or "
-            "TB, got " +
-                quote(memory));
+  } else {
+    node.memory_bytes = bytes_of(in, "memory", memory);
   }
-  node.memory_bytes = bytes.value_or(0);
+  if (!gpu_memory.empty()) {
+    node.topology.gpu_memory_bytes = bytes_of(in, "gpu_memory", gpu_memory);
+  }
 }
 
 void add(const Written& written, std::vector<Node>& nodes) {
@@ -263,6 +273,9 @@ std::string assumed_nodes_text(const std::vector<Node>& nodes) {
     text += "  " + double_quoted(node.name) + ":\n    cores: " + std::to_string(node.cores) +
             "\n    memory: " + std::to_string(node.memory_bytes) +
             "\n    gpus: " + std::to_string(node.gpus.size()) +
+            (node.topology.gpu_memory_bytes == 0
+                 ? ""
+                 : "\n    gpu_memory: " + std::to_string(node.topology.gpu_memory_bytes)) +
             "\n    cluster: " + yaml_text(node.cluster) + "\n    host: " + yaml_text(node.host) +
             "\n" + islands_text(node.topology) + numa_text(node.topology) +
             nics_text(node.topology);

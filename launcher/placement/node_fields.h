@@ -62,6 +62,7 @@ void topology(Codec& codec, typename Codec::template Ref<NodeTopology> topology,
     in.value(numa.number);
     in.text(numa.cpus, kCpuListBytesMax);
   });
+  codec.value(topology.gpu_memory_bytes);
 }
 
 // A map is a list of its pairs.

@@ -105,6 +105,39 @@ Status check_heads(const engine::EngineConfig& engine, const engine::ModelFolder
                    to_string(row.role) + " does not divide"};
 }
 
+// Whether the weights in memory may be smaller than their files, or elsewhere.
+bool changes_weight_bytes(const std::vector<std::string>& args) {
+  return std::ranges::any_of(args, [](const std::string& argument) {
+    return engine::is_option(argument) &&
+           (argument.find("quant") != std::string::npos ||
+            argument.find("offload") != std::string::npos ||
+            argument.find("torchao") != std::string::npos ||
+            argument.find("load-format") != std::string::npos);
+  });
+}
+
+// At the least, if all ranks among which an engine can divide its weights do so evenly.
+void warn_of_weights(const engine::EngineConfig& engine, const engine::ModelFolder& folder,
+                     const PlanRow& row, const std::vector<Node>& nodes,
+                     const std::function<void(const std::string&)>& warn) {
+  const engine::EngineShape shape = engine::shape_of(engine.foreign, engine.gpu);
+  if (shape.gpus == 0 || changes_weight_bytes(engine.foreign.args)) {
+    return;
+  }
+  const uint32_t split = std::max({shape.tensor * shape.pipeline, shape.ranks_of_replica(),
+                                   shape.expert ? shape.ranks : 1});
+  const uint64_t each = folder.weight_bytes / split;
+  for (const Node& node : nodes) {
+    const uint64_t memory = node.topology.gpu_memory_bytes / kWholeGpu * row.gpu_percent;
+    if (memory > 0 && each > memory && row.runs_on(node.name)) {
+      warn(std::string(to_string(row.role)) + " of " + row.model + " needs at least " +
+           gib_text(each) + " on each GPU for its weights, and node " + node.name + " has " +
+           gib_text(memory) + ": it will run out of memory at its start");
+      return;
+    }
+  }
+}
+
 // KV of one role must mean the same to the other.
 void warn_of_unlike_roles(const ModelConfig& model, const engine::ModelFolder& folder,
                           const engine::EngineRecipe& recipe,
@@ -185,6 +218,7 @@ class ForeignPlanner {
     }
     warn_of_cpus(engine, engine::shape_of(engine.foreign, engine.gpu), row, warn);
     warn_of_files(engine, recipe, warn);
+    warn_of_weights(engine, folder, row, plan_.nodes, warn);
     if (model.disaggregated()) {
       warn_of_unlike_roles(model, folder, recipe, warn);
     }

@@ -9,6 +9,7 @@ import subprocess
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+MEMORY_MIB = 81559  # Of each GPU.
 TABLE = "\t\033[4mGPU0\tGPU1\tCPU Affinity\033[0m\nGPU0\t X \tNV18\tN/A\nGPU1\tNV18\t X \tN/A\n"
 
 
@@ -45,7 +46,8 @@ class Box:
             self._write(f"dev/{name}", "")
         (self.root / "dev/shm").mkdir()
         (self.root / "dev/fd").symlink_to("/proc/self/fd")
-        smi = self._write("bin/nvidia-smi", "#!/bin/sh\ncat <<'END'\n" + TABLE + "END\n")
+        memory = f"{MEMORY_MIB}\n" * 2
+        smi = self._write("bin/nvidia-smi", f"#!/bin/sh\nif [ $1 = topo ]; then cat <<'END'\n{TABLE}END\nelse cat <<'END'\n{memory}END\nfi\n")
         smi.chmod(0o755)
         self.environment = {"PATH": f"{smi.parent}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "0,1"}
 

@@ -11,7 +11,7 @@ import zmq.utils.z85
 
 from conftest import BIN
 
-VERSION = 8
+VERSION = 9
 HELLO, NODE_READY, WELCOME, SIGNAL, BEAT, EXITED = 1, 2, 5, 11, 13, 18
 
 
@@ -39,7 +39,7 @@ def build():
 
 
 def hello(name, instance):
-    return text(name) + struct.pack("<QQQ", instance, 0, 0) + text(build()) + struct.pack("<I", 4) + text("") + struct.pack("<Q", 1 << 33) + text("") + struct.pack("<IIIII", 0, 0, 0, 0, 0)
+    return text(name) + struct.pack("<QQQ", instance, 0, 0) + text(build()) + struct.pack("<I", 4) + text("") + struct.pack("<Q", 1 << 33) + text("") + struct.pack("<IIIIIQ", 0, 0, 0, 0, 0, 0)
 
 
 def ready(host="127.0.0.1", running=(), doors=()):

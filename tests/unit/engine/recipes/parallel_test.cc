@@ -135,7 +135,7 @@ TEST(Parallel, EachRankHasASideChannelAndEachStartOtherPorts) {
   EXPECT_EQ(ports_of_engine(telling), 13U) << "each rank tells its events, and tells them again";
 }
 
-TEST(ModelFolder, TellsTheHeadsThatItsConfigNames) {
+TEST(ModelFolder, TellsTheHeadsThatItsConfigNamesAndTheBytesOfItsWeights) {
   const std::string folder = testing::TempDir() + "/model_folder";
   std::filesystem::create_directories(folder);
   const auto read = [&](const std::string& text) {
@@ -149,6 +149,17 @@ TEST(ModelFolder, TellsTheHeadsThatItsConfigNames) {
   EXPECT_EQ(
       read(R"({"num_attention_heads": 128, "num_key_value_heads": 128, "kv_lora_rank": 512})"),
       (ModelFolder{.heads = 128, .kv_heads = 128, .latent = true}));
+  const auto file = [&](const std::string& name, size_t bytes) {
+    std::ofstream(folder + "/" + name) << std::string(bytes, 'w');
+  };
+  file("model-00001-of-00002.safetensors", 30);
+  file("model-00002-of-00002.safetensors", 12);
+  file("consolidated.safetensors", 42);
+  file("model.safetensors.index.json", 5);
+  EXPECT_EQ(read(R"({"num_attention_heads": 8})"),
+            (ModelFolder{.heads = 8, .kv_heads = 8, .weight_bytes = 42}));
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
   EXPECT_EQ(read("[]"), ModelFolder{});
   EXPECT_EQ(read("{\"num_attention_heads\": -4"), ModelFolder{});
   EXPECT_EQ(read_model_folder("/nowhere"), ModelFolder{});

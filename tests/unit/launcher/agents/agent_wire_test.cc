@@ -30,7 +30,8 @@ std::vector<AgentMessage> samples() {
                  .gpu_parts = {{"0", 40}},
                  .labels = {{"rack", "7"}, {"fast", ""}},
                  .topology = {.gpus = {{.numa = 1, .island = 0, .nics = {"mlx5_0", "mlx5_1"}}, {}},
-                              .numa = {{0, "0-3"}, {1, "4-7"}}}},
+                              .numa = {{0, "0-3"}, {1, "4-7"}},
+                              .gpu_memory_bytes = uint64_t{80} << 30}},
       NodeReady{"10.0.0.1", {{{5}, 4711}}, {{"router-0", 8000}}},
       NodeLeaving{"no such interface"},
       LogAnswered{.ticket = 1, .found = true, .from = 2, .text = "line\n"},
@@ -99,25 +100,25 @@ TEST(AgentWire, EveryCutMessageIsRefused) {
 
 TEST(AgentWire, AnotherVersionIsNamed) {
   std::string bytes = encode({.message = Beat{}});
-  bytes[4] = 9;
+  bytes[4] = 99;
   const auto frame = decode(bytes);
   ASSERT_FALSE(frame.has_value());
   EXPECT_EQ(frame.error().code, ErrorCode::kUnsupported);
-  EXPECT_NE(frame.error().message.find("version 9"), std::string::npos);
+  EXPECT_NE(frame.error().message.find("version 99"), std::string::npos);
 }
 
 TEST(AgentWire, WhatIsKnownOfOtherGpusThanThoseOfTheNodeIsRefused) {
   std::string hello = encode({.message = AgentHello{.gpus = {"0"}, .topology = {.gpus = {{}}}}});
   ASSERT_TRUE(decode(hello).has_value());
-  // An empty list of NUMA nodes, before it one GPU without NICs.
+  // The memory and an empty list of NUMA nodes, before them one GPU without NICs.
   constexpr size_t kOneGpu = 3 * sizeof(uint32_t);
-  hello.erase(hello.size() - sizeof(uint32_t) - kOneGpu, kOneGpu);
+  hello.erase(hello.size() - sizeof(uint64_t) - sizeof(uint32_t) - kOneGpu, kOneGpu);
   EXPECT_FALSE(decode(hello).has_value());
 }
 
 TEST(AgentWire, FalseCountsAndWordsAreRefused) {
   const std::string hello = encode({.message = AgentHello{}});
-  for (const size_t list : {4U, 8U, 12U, 16U}) {  // NUMA nodes, facts of GPUs, labels, GPUs.
+  for (const size_t list : {12U, 16U, 20U, 24U}) {  // NUMA nodes, facts of GPUs, labels, GPUs.
     std::string changed = hello;
     changed.replace(hello.size() - list, 4, "\xff\xff\xff\x7f", 4);
     EXPECT_FALSE(decode(changed).has_value()) << list;

@@ -124,6 +124,14 @@ TEST_F(MachineTopology, OfABoxIsAllKnown) {
 }
 
 // A virtual machine with one H100, as such machines describe themselves.
+TEST(LargestGpuMemory, IsThatOfTheLargestAndUnknownIfNothingSaysIt) {
+  EXPECT_EQ(largest_gpu_memory("81559\n"), uint64_t{81559} << 20);
+  EXPECT_EQ(largest_gpu_memory("24576\n81559\n[N/A]\n24576"), uint64_t{81559} << 20);
+  for (const char* const text : {"", "\n\n", "[N/A]\n", "-5\n", "18446744073709551615\n", "8 GiB"}) {
+    EXPECT_EQ(largest_gpu_memory(text), 0U) << text;
+  }
+}
+
 TEST_F(MachineTopology, OfAVirtualMachineWithOneGpuIsUnknown) {
   numa(0, "0-15");
   pci("pci0000:00", "0000:00:03.0", -1);

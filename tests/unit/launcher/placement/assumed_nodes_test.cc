@@ -120,8 +120,19 @@ TEST(AssumedNodes, WhatIsNearIsCheckedAtItsPlace) {
   EXPECT_NE(errors("nics: {\"a b\": 0}").find("is no name of an RDMA device"), std::string::npos);
 }
 
+TEST(AssumedNodes, AGpusMemoryMayBeAllThatIsKnownOfIt) {
+  const auto nodes = parse_assumed_nodes(
+      "n", "nodes: {a: {cores: 1, memory: 1, gpus: 2, gpu_memory: 80GiB}}");
+  ASSERT_TRUE(nodes.has_value()) << nodes.error().message;
+  EXPECT_EQ(nodes->front().topology, NodeTopology{.gpu_memory_bytes = uint64_t{80} << 30});
+  EXPECT_NE(errors_of("nodes: {a: {cores: 1, memory: 1, gpus: 2, gpu_memory: much}}")
+                .find("nodes.a.gpu_memory: must be a number of bytes"),
+            std::string::npos);
+}
+
 TEST(AssumedNodes, OfABoxAreReadAsTheyAreWritten) {
-  const std::vector<Node> nodes = {gpu_box("a")};
+  std::vector<Node> nodes = {gpu_box("a")};
+  nodes[0].topology.gpu_memory_bytes = uint64_t{80} << 30;
   const auto read = parse_assumed_nodes("it", assumed_nodes_text(nodes));
   ASSERT_TRUE(read.has_value()) << read.error().message;
   EXPECT_EQ(*read, nodes) << assumed_nodes_text(nodes);

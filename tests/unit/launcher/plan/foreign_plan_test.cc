@@ -226,6 +226,34 @@ TEST(ForeignPlan, HeadsOfTheModelDecideWhatItsRanksCanShare) {
             "3 KV heads, or with latent attention (MLA); this one has 2");
 }
 
+TEST(ForeignPlan, WeightsThatCannotFitAreSaidBeforeAnythingStarts) {
+  constexpr uint64_t kGib = uint64_t{1} << 30;
+  const auto said = [](const std::string& engine, uint64_t gpu_gib) {
+    Node box = gpu_box("a");
+    box.topology.gpu_memory_bytes = gpu_gib * kGib;
+    const JobConfig config =
+        job("model: m\nengine: {kind: vllm, gpu: true, " + engine + "}\nprefill: {workers: 0}\n");
+    const auto plan = make_plan(config, {box}, {ModelSize{.folder = {.weight_bytes = 140 * kGib}}});
+    std::string text = plan ? "" : plan.error().message;
+    for (const std::string& warning : plan ? plan->warnings : std::vector<std::string>()) {
+      text += has(warning, "for its weights") ? warning : "";
+    }
+    return text;
+  };
+  EXPECT_EQ(said("", 80),
+            "both of m needs at least 140.0 GiB on each GPU for its weights, and node a has 80.0 "
+            "GiB: it will run out of memory at its start");
+  EXPECT_EQ(said("", 141), "");
+  EXPECT_EQ(said("", 0), "") << "nobody knows its GPUs";
+  EXPECT_EQ(said("parallel: {tensor: 2}", 80), "");
+  EXPECT_NE(said("parallel: {data: 2}", 80), "") << "each rank has all weights";
+  EXPECT_EQ(said("parallel: {data: 2, expert: true}", 80), "") << "at the least they share all";
+  EXPECT_NE(said("parallel: {tensor: 4}", 34), "");
+  EXPECT_EQ(said("parallel: {tensor: 2, pipeline: 2}", 36), "");
+  EXPECT_EQ(said("args: [--quantization, fp8]", 80), "") << "they shrink";
+  EXPECT_EQ(said("args: [--cpu-offload-gb=100]", 80), "") << "they are elsewhere";
+}
+
 TEST(ForeignPlan, JsonHasTheCommandsToo) {
   const LaunchPlan plan = plan_of("model: m\nengine: {kind: vllm}\nprefill: {workers: 0}\n");
   EXPECT_TRUE(has(plan.to_json(), R"("command":"VLLM_NO_USAGE_STATS=1 )"));
