@@ -276,6 +276,7 @@ class Router {
   void judge(Request& request, WorkerId worker, const LegAnswered& answer, Verdict verdict,
              Turn& turn);
   void suspect(WorkerId prefill, WorkerId decode, PairFault fault, Turn& turn);
+  void judge_pairs(Request& request, const Attempt& attempt, Turn& turn);
   void convict(Request& request, const Attempt& attempt, Turn& turn);
   void relay(Request& request, const Attempt& attempt, Stage stage, Turn& turn);
   void serve_by_pair(Request& request, Turn& turn);

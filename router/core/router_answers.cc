@@ -28,8 +28,6 @@ void Router::on(const LegAnswered& event, Turn& turn) {
   const WorkerId prefill = attempt->prefill.worker;
   if (event.kv_suspect && stage == Stage::kDecode && prefill != WorkerId{}) {
     suspect(prefill, worker, PairFault::kDamaged, turn);
-  } else if (!suspicions_.empty() && verdict == Verdict::kGood && stage == Stage::kDecode) {
-    suspicions_.note_good(prefill, worker);
   }
   if (request->state == State::kRelaying || request->state == State::kAnswered) {
     return;  // Another leg already serves the client.
@@ -105,14 +103,21 @@ void Router::suspect(WorkerId prefill, WorkerId decode, PairFault fault, Turn& t
   }
 }
 
-// Another pair answered the request well, so the accused workers are at fault.
-void Router::convict(Request& request, const Attempt& attempt, Turn& turn) {
+// The reply is whole. The head of a stream says nothing yet of the KV.
+void Router::judge_pairs(Request& request, const Attempt& attempt, Turn& turn) {
+  if (!suspicions_.empty()) {
+    suspicions_.note_good(attempt.prefill.worker, attempt.decode.worker);
+  }
   for (const auto& [prefill, decode] : std::exchange(request.accused_pairs, {})) {
     const bool there = table_.find(prefill) != nullptr && table_.find(decode) != nullptr;
     if (there && !(attempt.has(prefill) && attempt.has(decode))) {
       suspect(prefill, decode, PairFault::kFailed, turn);
     }
   }
+}
+
+// Another pair answered the request well, so the accused workers are at fault.
+void Router::convict(Request& request, const Attempt& attempt, Turn& turn) {
   for (const auto& [worker, status] : std::exchange(request.accused, {})) {
     if (!attempt.has(worker) && table_.note_failed(worker, turn.now, status)) {
       turn.effects.emplace_back(WorkerAvoided{worker, status});

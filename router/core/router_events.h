@@ -89,6 +89,8 @@ struct LegFailed {  // There was no connection, or it broke off.
   Error error;
   bool resumable = false;  // The stream's tokens are known: another worker can continue.
   bool reached = true;     // There was a connection, so the worker may have the request.
+  // Its engine said so before it wrote a token: perhaps the KV did not come.
+  bool before_tokens = false;
 };
 struct ClientLeft {
   RequestId id;

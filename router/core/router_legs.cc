@@ -254,6 +254,7 @@ void Router::on(const LegEnded& event, Turn& turn) {
     erase(*request);
   } else if (request->state == State::kRelaying) {
     if (stage == request->relayed) {
+      judge_pairs(*request, *attempt, turn);
       complete(*request, turn);
     }
   } else {
@@ -298,6 +299,9 @@ void Router::on(const LegFailed& event, Turn& turn) {
   }
   end_leg(*request, leg);
   table_.note_failed(worker, turn.now);
+  if (event.before_tokens && stage == Stage::kDecode && attempt->prefill.worker != WorkerId{}) {
+    request->accused_pairs.emplace_back(attempt->prefill.worker, worker);
+  }
   if (stage == Stage::kPrefill) {
     // A worker withdraws its offer when its client's connection breaks.
     attempt->offered = false;

@@ -320,7 +320,8 @@ void RelayApi::give_up(net::CallId call) {
   submit(LegFailed{.leg = leg.id,
                    .error = {ErrorCode::kUnavailable, "its engine failed"},
                    .resumable = exchange.record->resumable(),
-                   .reached = true});
+                   .reached = true,
+                   .before_tokens = !exchange.record->begun()});
 }
 
 void RelayApi::collect_body(Leg& leg, std::string_view raw) {

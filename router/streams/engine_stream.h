@@ -30,6 +30,7 @@ class EngineStream final : public StreamRecord {
   bool complete() const override { return state_ == State::kEnded; }
   void finish(std::string& out) override;
   bool broken() const override { return state_ == State::kBroken; }
+  bool begun() const override { return !anew(); }
   Resumption resumption() const override;
   void change_worker() override;
 

@@ -58,6 +58,8 @@ class StreamRecord {
   virtual void finish(std::string& /*out*/) {}
   // True once the worker said that it cannot go on: its body is not to be read further.
   virtual bool broken() const { return false; }
+  // The client has a token of it.
+  virtual bool begun() const { return true; }
   // Requires: resumable().
   virtual Resumption resumption() const = 0;
   // The next bytes are another worker's body. Requires: resumable().

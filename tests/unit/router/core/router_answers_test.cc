@@ -157,11 +157,12 @@ struct FailingPairTest : RouterAnswersTest {
   bool fails_at_first_pair(int status = 502) {
     const Words sent = arrive({.pin_decode = "d0"});
     const bool there = sent.at(0) == "prefill#1@p0 offer";
-    answered(Stage::kDecode, there ? status : 200);
     if (there) {
-      said = answered(Stage::kDecode, 200, 2);
+      answered(Stage::kDecode, status);
     }
-    step(ClientLeft{kRequest});
+    const uint32_t attempt = there ? 2 : 1;
+    answered(Stage::kDecode, 200, attempt);
+    said = ended(Stage::kDecode, attempt);
     return there;
   }
   // The pair is tried so often in this time.
@@ -198,10 +199,28 @@ TEST_F(FailingPairTest, OneGoodAnswerEndsTheSeries) {
   tries(PairSuspicions::kLastsAfter - seconds(1));
   arrive({.pin_prefill = "p0", .pin_decode = "d0"});
   answered(Stage::kDecode, 200);
-  step(ClientLeft{kRequest});
+  EXPECT_FALSE(router().suspicions().empty()) << "its head says nothing yet";
+  ended(Stage::kDecode);
   EXPECT_TRUE(router().suspicions().empty());
   EXPECT_GT(tries(PairSuspicions::kLastsAfter - seconds(1)), 2);
   EXPECT_TRUE(router().suspicions().pairs(now).empty());
+}
+
+TEST_F(FailingPairTest, AStreamWhoseEngineFailsBeforeItsFirstTokenCountsAndALaterOneDoesNot) {
+  for (const bool before_tokens : {true, false}) {
+    made.reset();
+    workers(two_pairs);
+    EXPECT_EQ(arrive(), (Words{"prefill#1@p0 offer", "decode#1@d0 fetch"}));
+    answered(Stage::kDecode, 200);
+    step(LegFailed{.leg = leg(Stage::kDecode),
+                   .error = {ErrorCode::kUnavailable, "its engine failed"},
+                   .resumable = true,
+                   .before_tokens = before_tokens});
+    answered(Stage::kDecode, 200, 2);
+    EXPECT_TRUE(router().suspicions().empty());
+    ended(Stage::kDecode, 2);
+    EXPECT_EQ(router().suspicions().empty(), !before_tokens);
+  }
 }
 
 TEST_F(FailingPairTest, ARequestThatNobodyAnswersWellAccusesNoPair) {
