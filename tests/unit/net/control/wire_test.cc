@@ -146,11 +146,11 @@ TEST(Wire, EveryMessageSurvivesARoundTrip) {
 
 TEST(Wire, BytesAreWhatTheFormatSays) {
   EXPECT_EQ(encode(Drain{.deadline_ms = 0x0102}),
-            std::string("pdjb\x17\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
+            std::string("pdjb\x18\x00\x06\x00\x02\x01\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00"
                         "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
                         37));
   EXPECT_EQ(encode(MembershipApplied{.engine_id = "ab", .version = 3}),
-            std::string("pdjb\x17\x00\x07\x00\x02\x00\x00\x00"
+            std::string("pdjb\x18\x00\x07\x00\x02\x00\x00\x00"
                         "ab\x03\x00\x00\x00\x00\x00\x00\x00",
                         22));
 }
