@@ -55,8 +55,9 @@ std::vector<FailingPair> failing_pairs(const Job& job) {
     for (const net::WorkerTrouble& trouble : router.troubles) {
       const Process* const decode = job.find(trouble.worker);
       const Process* const prefill = trouble.lasts ? job.find(trouble.partner) : nullptr;
-      if (router.is_router() && router.serving() && decode != nullptr && prefill != nullptr && decode != prefill &&
-          decode->is_worker() && prefill->is_worker() && pairs.size() < net::kTroublesMax) {
+      if (router.is_router() && router.serving() && decode != nullptr && prefill != nullptr &&
+          decode != prefill && decode->is_worker() && prefill->is_worker() &&
+          pairs.size() < net::kTroublesMax) {
         pairs.push_back({member_of(job, *prefill), member_of(job, *decode), trouble.why});
       }
     }

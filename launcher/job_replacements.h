@@ -1,5 +1,5 @@
-// JobReplacements: the shell of Stragglers and FailingPairs. It shows them the workers of a job, gives
-// the Job the orders that follow, and tells why. Loop-bound.
+// JobReplacements: the shell of Stragglers and FailingPairs. It shows them the workers of a job,
+// gives the Job the orders that follow, and tells why. Loop-bound.
 #pragma once
 
 #include <functional>

@@ -75,11 +75,10 @@ void RouterMember::add_to_heartbeat(net::HeartbeatSent& message) {
     const Worker* const prefill = core.workers().find(pair.prefill);
     const Worker* const decode = core.workers().find(pair.decode);
     if (prefill != nullptr && decode != nullptr && message.troubles.size() < net::kTroublesMax) {
-      message.troubles.push_back(
-          {.worker = decode->entry.name,
-           .why = why_avoided(pair.fault),
-           .partner = prefill->entry.name,
-           .lasts = pair.lasts});
+      message.troubles.push_back({.worker = decode->entry.name,
+                                  .why = why_avoided(pair.fault),
+                                  .partner = prefill->entry.name,
+                                  .lasts = pair.lasts});
     }
   }
 }

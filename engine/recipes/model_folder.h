@@ -9,9 +9,9 @@ namespace pdjob::engine {
 
 // 0: the folder does not say it, or cannot be read. Value.
 struct ModelFolder {
-  uint32_t heads = 0;     // Of attention.
-  uint32_t kv_heads = 0;  // Each tensor-parallel rank has at least one, if need be a copy.
-  bool latent = false;    // Multi-head latent attention (MLA): all ranks hold the same KV.
+  uint32_t heads = 0;         // Of attention.
+  uint32_t kv_heads = 0;      // Each tensor-parallel rank has at least one, if need be a copy.
+  bool latent = false;        // Multi-head latent attention (MLA): all ranks hold the same KV.
   uint64_t weight_bytes = 0;  // Of its safetensors.
   friend bool operator==(const ModelFolder&, const ModelFolder&) = default;
 };

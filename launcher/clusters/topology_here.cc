@@ -87,9 +87,8 @@ bool numbers_gpus_by_address() {
 }
 
 uint64_t gpu_memory() {
-  static const uint64_t bytes = largest_gpu_memory(
-      printed_by("nvidia-smi", {"--query-gpu=memory.total", "--format=csv,noheader,nounits"},
-                 kDriverAnswers));
+  static const uint64_t bytes = largest_gpu_memory(printed_by(
+      "nvidia-smi", {"--query-gpu=memory.total", "--format=csv,noheader,nounits"}, kDriverAnswers));
   return bytes;
 }
 

@@ -1,5 +1,5 @@
-// NodeTopology: which of a node's devices are near each other, and how large its GPUs are. All of it
-// may be unknown. Value.
+// NodeTopology: which of a node's devices are near each other, and how large its GPUs are. All of
+// it may be unknown. Value.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ struct NumaFacts {
 };
 
 struct NodeTopology {
-  std::vector<GpuFacts> gpus;   // In the order of Node::gpus; or empty, if nothing is known.
-  std::vector<NumaFacts> numa;  // In ascending order.
+  std::vector<GpuFacts> gpus;     // In the order of Node::gpus; or empty, if nothing is known.
+  std::vector<NumaFacts> numa;    // In ascending order.
   uint64_t gpu_memory_bytes = 0;  // Of its largest GPU.
   friend bool operator==(const NodeTopology&, const NodeTopology&) = default;
 };

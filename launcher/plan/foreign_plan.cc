@@ -108,11 +108,10 @@ Status check_heads(const engine::EngineConfig& engine, const engine::ModelFolder
 // Whether the weights in memory may be smaller than their files, or elsewhere.
 bool changes_weight_bytes(const std::vector<std::string>& args) {
   return std::ranges::any_of(args, [](const std::string& argument) {
-    return engine::is_option(argument) &&
-           (argument.find("quant") != std::string::npos ||
-            argument.find("offload") != std::string::npos ||
-            argument.find("torchao") != std::string::npos ||
-            argument.find("load-format") != std::string::npos);
+    return engine::is_option(argument) && (argument.find("quant") != std::string::npos ||
+                                           argument.find("offload") != std::string::npos ||
+                                           argument.find("torchao") != std::string::npos ||
+                                           argument.find("load-format") != std::string::npos);
   });
 }
 
@@ -124,8 +123,8 @@ void warn_of_weights(const engine::EngineConfig& engine, const engine::ModelFold
   if (shape.gpus == 0 || changes_weight_bytes(engine.foreign.args)) {
     return;
   }
-  const uint32_t split = std::max({shape.tensor * shape.pipeline, shape.ranks_of_replica(),
-                                   shape.expert ? shape.ranks : 1});
+  const uint32_t split = std::max(
+      {shape.tensor * shape.pipeline, shape.ranks_of_replica(), shape.expert ? shape.ranks : 1});
   const uint64_t each = folder.weight_bytes / split;
   for (const Node& node : nodes) {
     const uint64_t memory = node.topology.gpu_memory_bytes / kWholeGpu * row.gpu_percent;

@@ -126,11 +126,12 @@ void read(ConfigReader& in, LauncherConfig& config) {
       });
   in.section("stragglers", {.doc = "When a worker that is slower than its peers is replaced."},
              [&](ConfigReader& section) { read(section, config.stragglers); });
-  in.field("replace_failing", config.replace_failing,
-           {.doc = "When hand-overs between two workers go on failing, while other pairs do the same "
-                   "requests well, the older worker is drained and replaced, or the one that fails "
-                   "with more partners. Between two replacements of a group pass at least twice "
-                   "`stragglers.after`. false: the router only avoids the pair."});
+  in.field(
+      "replace_failing", config.replace_failing,
+      {.doc = "When hand-overs between two workers go on failing, while other pairs do the same "
+              "requests well, the older worker is drained and replaced, or the one that fails "
+              "with more partners. Between two replacements of a group pass at least twice "
+              "`stragglers.after`. false: the router only avoids the pair."});
   read_state_dir(in, config.state_dir);
   in.path(
       "log_dir", config.log_dir,

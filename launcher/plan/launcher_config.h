@@ -35,8 +35,8 @@ struct LauncherConfig {
   RestartConfig restart;
   StragglerConfig stragglers;
   bool replace_failing = true;  // Workers of pairs that go on failing.
-  std::string state_dir;  // Absolute.
-  std::string log_dir;    // Empty: `logs` in the job's folder in state_dir.
+  std::string state_dir;        // Absolute.
+  std::string log_dir;          // Empty: `logs` in the job's folder in state_dir.
 
   // Only this machine reaches `admin`.
   bool admin_is_local() const;

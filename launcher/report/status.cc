@@ -293,7 +293,8 @@ std::string job_metrics(const JobView& view) {
         .add(process.hangs);
     metrics
         .counter("pdjob_process_replacements_total",
-                 "Times that the process was replaced: it was slower than its peers, or went on failing with a partner.",
+                 "Times that the process was replaced: it was slower than its peers, or went on "
+                 "failing with a partner.",
                  labels)
         .add(process.replacements);
     metrics

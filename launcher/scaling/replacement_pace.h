@@ -1,6 +1,6 @@
-// ReplacementPace: when a serving worker of a group may be replaced, whatever the reason. After each
-// replacement the group waits: for a first time, then twice as long each time, up to kWaitMax. The
-// wait falls back after a while without a replacement. Pure.
+// ReplacementPace: when a serving worker of a group may be replaced, whatever the reason. After
+// each replacement the group waits: for a first time, then twice as long each time, up to kWaitMax.
+// The wait falls back after a while without a replacement. Pure.
 #pragma once
 
 #include <map>

@@ -10,9 +10,9 @@
 // A worker is slow if it is slower than more than half of its group, itself included. So two
 // workers judge nothing, and where half of a group is slow, nobody is.
 //
-// A slow worker is replaced, one at a time in a group, and as the group's pace allows. If its successor on
-// the same node is slow, too, the node is to blame: it is replaced only if another node has room.
-// An engine of another make reports no steps, so it is never slow here. Pure.
+// A slow worker is replaced, one at a time in a group, and as the group's pace allows. If its
+// successor on the same node is slow, too, the node is to blame: it is replaced only if another
+// node has room. An engine of another make reports no steps, so it is never slow here. Pure.
 #pragma once
 
 #include <chrono>

@@ -11,9 +11,8 @@ std::string why_avoided(PairFault fault) {
 }
 
 void PairSuspicions::note(WorkerId prefill, WorkerId decode, PairFault fault, Instant now) {
-  std::erase_if(suspicions_, [now](const auto& entry) {
-    return entry.second.last + kRememberedFor <= now;
-  });
+  std::erase_if(suspicions_,
+                [now](const auto& entry) { return entry.second.last + kRememberedFor <= now; });
   Suspicion& suspicion =
       suspicions_.try_emplace({prefill, decode}, Suspicion{.first = now}).first->second;
   suspicion.fault = fault;

@@ -148,8 +148,8 @@ std::string_view RequestWatch::name_of(WorkerId worker, std::string_view gone) c
 void RequestWatch::note(const PairSuspected& effect) {
   metrics_.pair_suspected();
   log::warn("requests avoid " + std::string(name_of(effect.decode, "a worker")) + " with " +
-            std::string(name_of(effect.prefill, "a worker")) + " for a while: " +
-            why_avoided(effect.fault));
+            std::string(name_of(effect.prefill, "a worker")) +
+            " for a while: " + why_avoided(effect.fault));
 }
 
 void RequestWatch::note(const WorkerAvoided& effect) {

@@ -89,8 +89,9 @@ RouterMetrics::RouterMetrics()
                                  "Requests decoded without a prefill worker.")),
       continued_(metrics_.counter("pdjob_router_continuations_total",
                                   "Streams that broke off and went on at another worker.")),
-      pairs_suspected_(metrics_.counter("pdjob_router_pairs_suspected_total",
-                                        "Pairs of workers that were found to be suspect, and reports of damaged KV.")),
+      pairs_suspected_(metrics_.counter(
+          "pdjob_router_pairs_suspected_total",
+          "Pairs of workers that were found to be suspect, and reports of damaged KV.")),
       embedding_failures_(metrics_.counter("pdjob_router_cache_embedding_failures_total",
                                            "Prompts that got no vector in time.")),
       kv_batches_(metrics_.counter("pdjob_router_kv_event_batches_total",

@@ -11,11 +11,11 @@
 #include "decode/decode_worker.h"
 #include "kvtransfer/open_transport.h"
 #include "launcher/clusters/merged_cluster.h"
+#include "launcher/job_replacements.h"
 #include "launcher/job_rollout.h"
 #include "launcher/job_runner.h"
 #include "launcher/job_scaling.h"
 #include "launcher/job_start.h"
-#include "launcher/job_replacements.h"
 #include "launcher/simulator/sim_cluster.h"
 #include "launcher/simulator/sim_control.h"
 #include "launcher/simulator/sim_router.h"
@@ -1428,11 +1428,10 @@ void SimWorld::finish() {
                          counts.failed + counts.aborted == 0,
                      "no request is lost because workers are slow or replaced, but", counts.failed,
                      counts.aborted);
-  invariants_.expect(!plan_.has_only({&FaultWeights::poison}) ||
-                         shape_.workload.killer != Kills::kNobody ||
-                         counts.failed + counts.aborted == 0,
-                     "no request is lost because a hand-over fails, but", counts.failed,
-                     counts.aborted);
+  invariants_.expect(
+      !plan_.has_only({&FaultWeights::poison}) || shape_.workload.killer != Kills::kNobody ||
+          counts.failed + counts.aborted == 0,
+      "no request is lost because a hand-over fails, but", counts.failed, counts.aborted);
   // A fault may show its effect later: a frozen process that goes on is found dead.
   run_until(now() + kTcpGivesUp);
   run_until(now() + kHealsWithin, [this] { return well(); });

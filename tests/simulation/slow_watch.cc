@@ -62,7 +62,8 @@ void SlowWatch::replaced(const launcher::Job& job, const launcher::ReplaceAsked&
   for (const Process& other : job.processes()) {
     invariants_.expect(&other == process || other.role != process->role ||
                            other.model != process->model || serves(other),
-                       "a slow or failing worker is replaced while all others serve, but not", other.name);
+                       "a slow or failing worker is replaced while all others serve, but not",
+                       other.name);
   }
   Wait& row =
       replaced_in_.try_emplace({process->role, process->model}, Wait{.wait = 2 * config_.after})

@@ -127,7 +127,8 @@ TEST_F(MachineTopology, OfABoxIsAllKnown) {
 TEST(LargestGpuMemory, IsThatOfTheLargestAndUnknownIfNothingSaysIt) {
   EXPECT_EQ(largest_gpu_memory("81559\n"), uint64_t{81559} << 20);
   EXPECT_EQ(largest_gpu_memory("24576\n81559\n[N/A]\n24576"), uint64_t{81559} << 20);
-  for (const char* const text : {"", "\n\n", "[N/A]\n", "-5\n", "18446744073709551615\n", "8 GiB"}) {
+  for (const char* const text :
+       {"", "\n\n", "[N/A]\n", "-5\n", "18446744073709551615\n", "8 GiB"}) {
     EXPECT_EQ(largest_gpu_memory(text), 0U) << text;
   }
 }

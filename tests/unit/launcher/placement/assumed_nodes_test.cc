@@ -121,8 +121,8 @@ TEST(AssumedNodes, WhatIsNearIsCheckedAtItsPlace) {
 }
 
 TEST(AssumedNodes, AGpusMemoryMayBeAllThatIsKnownOfIt) {
-  const auto nodes = parse_assumed_nodes(
-      "n", "nodes: {a: {cores: 1, memory: 1, gpus: 2, gpu_memory: 80GiB}}");
+  const auto nodes =
+      parse_assumed_nodes("n", "nodes: {a: {cores: 1, memory: 1, gpus: 2, gpu_memory: 80GiB}}");
   ASSERT_TRUE(nodes.has_value()) << nodes.error().message;
   EXPECT_EQ(nodes->front().topology, NodeTopology{.gpu_memory_bytes = uint64_t{80} << 30});
   EXPECT_NE(errors_of("nodes: {a: {cores: 1, memory: 1, gpus: 2, gpu_memory: much}}")

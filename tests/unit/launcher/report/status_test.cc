@@ -166,8 +166,8 @@ TEST_F(ServingStatusTest, SaysWhichWorkerRequestsAvoidAndWhy) {
   EXPECT_NE(status_json(view(seconds(1))).find(R"("troubles":[{"worker":"decode-0","why":"it )"),
             std::string::npos);
   router_says(false, {{.worker = "decode-0", .why = "it fails", .partner = "prefill-0"}});
-  EXPECT_TRUE(
-      status_text(view(seconds(1))).ends_with("\nrequests avoid decode-0 with prefill-0: it fails\n"))
+  EXPECT_TRUE(status_text(view(seconds(1)))
+                  .ends_with("\nrequests avoid decode-0 with prefill-0: it fails\n"))
       << status_text(view(seconds(1)));
   EXPECT_NE(status_json(view(seconds(1))).find(R"("partner":"prefill-0")"), std::string::npos);
 }
