@@ -37,7 +37,7 @@ class Load:
 
 def test_the_older_of_two_engines_that_go_on_failing_with_each_other_is_replaced(folder):  # noqa: F811
     stale = pathlib.Path(folder) / "stale"
-    with foreign_job(folder, prefill=2, decode=2, env=[f"DOUBLE_STALE_FILE={stale}"]) as job:
+    with foreign_job(folder, prefill=2, decode=2, env=[f"DOUBLE_STALE_FILE={stale}"], router="prefill_policy: random, decode_policy: random") as job:
         before = job.processes()["decode-0"]["pid"]
         os.kill(engine_pid(job, "decode-0"), signal.SIGKILL)
         back = lambda: (now := job.processes()["decode-0"])["state"] == "ready" and now["pid"] != before  # noqa: E731
