@@ -701,8 +701,11 @@ std::unique_ptr<SimMember> SimWorld::make_worker(const SimCluster::Order& order)
                            [this, who = order.spec.engine_id](kvtransfer::EndpointAddress& peer) {
                              const bool calm = plan_.has_only({&FaultWeights::poison});
                              if (slow_watch_.fails(who, peer.engine_id, calm, now())) {
-                               peer.port = 1;
-                               peer.unix_path = "@nobody";
+                               peer = {.engine_id = "that of a dead one",
+                                       .host = peer.host,
+                                       .port = 1,
+                                       .unix_path = "@nobody",
+                                       .host_id = peer.host_id};
                              }
                            }},
       std::move(engine), random_.next(),
