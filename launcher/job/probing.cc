@@ -159,8 +159,8 @@ bool Probing::choose(Subject& subject, std::array<Subject*, kKinds>& members, bo
   return false;
 }
 
-// The least busy proved one, those with which it has failed last; or else the one after the last
-// that was tried.
+// The least busy proved one, those of pairs with which it has failed last; or else the one after the
+// last that was tried.
 Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::string& model,
                                       bool proved_only,
                                       const std::array<Subject*, kKinds>& members) {
@@ -168,15 +168,26 @@ Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::st
   const auto pairs = [&](const Subject& candidate) {
     return subject.kind != kRouter || kind != kDecode || has_prefill(candidate, proved_only);
   };
+  const Subject* const other = members[kind == kPrefill ? kDecode : kPrefill];
+  const auto failed = [&](const Subject& candidate) {
+    uint32_t times = 0;
+    for (const auto& [pair, failures] : subject.failed_with) {
+      const auto [its, others] = kind == kPrefill ? pair : std::pair(pair.second, pair.first);
+      const bool counts =
+          its == candidate.incarnation && (other == nullptr || others == other->incarnation);
+      times += counts ? failures : 0;
+    }
+    return times;
+  };
   const auto rank = [&](const Subject& candidate) {
-    return std::pair(subject.failed_with.contains(candidate.incarnation), candidate.in_flight);
+    return std::pair(failed(candidate), candidate.in_flight);
   };
   Subject* best = nullptr;
   for (const auto& [incarnation, candidate] : candidates) {
     if (candidate->proved && fit(*candidate, members) && pairs(*candidate) &&
         (best == nullptr || rank(*candidate) < rank(*best))) {
       best = candidate;
-      if (rank(*best) == std::pair(false, 0U)) {
+      if (rank(*best) == std::pair(0U, 0U)) {
         break;  // None is better, and a fleet has thousands.
       }
     }
@@ -326,11 +337,7 @@ std::vector<std::string> Probing::fail(uint64_t probe, const InFlight& ended,
     unproved_.insert({member->failures, member->incarnation});
     if (!ended.somebody_left && ended.suspect == member->incarnation) {
       member->blamed_since = std::min(member->blamed_since, now);
-      for (const Subject* const partner : members) {
-        if (partner->proved && partner->kind != kRouter) {
-          member->failed_with.insert(partner->incarnation);
-        }
-      }
+      member->failed_with[{ended.members[kPrefill], ended.members[kDecode]}] += 1;
       if (now >= member->blamed_since + patience_) {
         given_up.push_back(member->name);
         std::ranges::move(give_up(*member), std::back_inserter(given_up));
@@ -342,7 +349,11 @@ std::vector<std::string> Probing::fail(uint64_t probe, const InFlight& ended,
 
 std::vector<std::string> Probing::give_up(const Subject& subject) {
   std::vector<std::string> with_it;
-  for (const Incarnation incarnation : subject.failed_with) {
+  std::set<Incarnation> partners;
+  for (const auto& [pair, failures] : subject.failed_with) {
+    partners.insert({pair.first, pair.second});
+  }
+  for (const Incarnation incarnation : partners) {
     Subject* const partner = find(incarnation);
     if (partner == nullptr || !partner->proved) {
       continue;

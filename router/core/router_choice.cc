@@ -96,11 +96,12 @@ bool Router::is_avoided(Stage stage, const Worker& worker, const Request& reques
   if (worker.suspects > 0 || worker.stands_still() || (request.attempts_made > 0 && unsure)) {
     return true;
   }
+  if (stage == Stage::kPrefill) {
+    return decode && (suspicions_.avoided(worker.id, *decode, now) ||
+                      std::ranges::count(request.accused_pairs, std::pair(worker.id, *decode)) > 0);
+  }
   if (suspicions_.empty()) {
     return false;
-  }
-  if (stage == Stage::kPrefill) {
-    return decode && suspicions_.avoided(worker.id, *decode, now);
   }
   // A decode worker is avoided if all its possible prefill workers are.
   const std::string& model = request.facts.model.empty() ? worker.entry.model : request.facts.model;

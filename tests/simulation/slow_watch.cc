@@ -10,8 +10,9 @@ namespace {
 
 // The launcher's view is so old, at most: a heartbeat may be lost.
 constexpr Duration kStale = std::chrono::seconds(2);
-// The router notices after 30 s, if there are enough requests.
+// Each router notices after 30 s, if it sends enough requests there.
 constexpr Duration kFailsFor = std::chrono::seconds(50);
+constexpr uint32_t kFetchesPlenty = 12;
 // Twice what is enough, because the launcher cuts time elsewhere.
 constexpr uint64_t kStepsPlenty = 16;
 constexpr double kBusyPlenty = 0.04;
@@ -81,8 +82,11 @@ bool SlowWatch::fails(const std::string& decode, const std::string& prefill, boo
   if (found == poisoned_.end()) {
     return false;
   }
-  found->second = std::min(found->second, now);
-  invariants_.expect(!calm || failing_ > 0 || now - found->second <= kFailsFor,
+  Poisoned& row = found->second;
+  row.first = std::min(row.first, now);
+  row.fetches += 1;
+  invariants_.expect(!calm || failing_ > 0 || now - row.first <= kFailsFor ||
+                         row.fetches < kFetchesPlenty,
                      "one of a pair that fails for long is replaced, but", decode, "fetches from",
                      prefill);
   return true;

@@ -29,9 +29,10 @@ class SlowWatch {
     return found != until_.end() && found->second == kNever;
   }
 
+  size_t poisoned_count() const { return poisoned_.size(); }
   // Engine ids: this decode worker cannot fetch from this prefill worker.
   void poison(const std::string& decode, const std::string& prefill) {
-    poisoned_.try_emplace({decode, prefill}, kNever);
+    poisoned_.try_emplace({decode, prefill});
   }
   // Whether a fetch fails. It is expected that somebody does something about it if nothing else
   // happens.
@@ -72,7 +73,11 @@ class SlowWatch {
   std::map<std::string, std::string> moving_;  // Where they were, by name.
   std::map<std::string, Seen> seen_;           // By engine id.
   Instant looked_{};
-  std::map<std::pair<std::string, std::string>, Instant> poisoned_;  // When it first failed.
+  struct Poisoned {
+    Instant first = kNever;
+    uint32_t fetches = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Poisoned> poisoned_;
   uint64_t replaced_ = 0;
   uint64_t failing_ = 0;
 };

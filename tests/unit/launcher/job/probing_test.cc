@@ -200,6 +200,27 @@ TEST(Probing, AWorkerThatFailsWithOneProvedPartnerIsTriedWithTheOthers) {
   EXPECT_TRUE(world.given_up.empty());
 }
 
+TEST(Probing, ANewRouterIsProvedThoughOnlyOneOfThePairsOfProvedWorkersIsWell) {
+  for (const auto& [prefill, decode] :
+       {std::pair(0, 0), std::pair(0, 1), std::pair(1, 0), std::pair(1, 1)}) {
+    World world;
+    join_pairs(world, 2);
+    world.answer([](const Probe&) { return true; });
+    world.leave("router-0");
+    world.join("router-0", net::Role::kRouter);
+    const std::string well[] = {"prefill-" + std::to_string(prefill),
+                                "decode-" + std::to_string(decode)};
+    for (int i = 0; i < 8 && !world.ready("router-0"); ++i) {
+      world.answer([&](const Probe& probe) {
+        return probe.prefill == well[0] && probe.decode == well[1];
+      });
+      world.now += seconds(20);
+    }
+    EXPECT_TRUE(world.ready("router-0")) << well[0] << " " << well[1];
+    EXPECT_TRUE(world.given_up.empty());
+  }
+}
+
 TEST(Probing, APartnerThatTwoNewWorkersWereGivenUpWithGoesWithTheSecond) {
   World world;
   join_pairs(world, 1);
