@@ -159,8 +159,8 @@ bool Probing::choose(Subject& subject, std::array<Subject*, kKinds>& members, bo
   return false;
 }
 
-// The least busy proved one, those of pairs with which it has failed last; or else the one after the
-// last that was tried.
+// The least busy proved one, those of pairs with which it has failed last; or else the one after
+// the last that was tried.
 Probing::Subject* Probing::partner_of(Subject& subject, Kind kind, const std::string& model,
                                       bool proved_only,
                                       const std::array<Subject*, kKinds>& members) {

@@ -4,12 +4,12 @@
 // an unproved worker. A router itself may accept clients before it is proved.
 //
 // Several probes run at a time. Partners are proved processes if there are any, so that a broken
-// process cannot block a good one; pairs with which a probe has failed come last, because two proved
-// workers may fail with each other. Otherwise the partners are tried in turn. An engine may go on failing towards the successor of a dead one that
-// it remembers (vLLM issue 49238). So a partner that two processes in a row were given up with is
-// the one to blame the next time. A foreign router
-// cannot be told which workers to use. Its pairs are probed directly. The router is probed once it
-// knows a proved worker. Pure.
+// process cannot block a good one; pairs with which a probe has failed come last, because two
+// proved workers may fail with each other. Otherwise the partners are tried in turn. An engine may
+// go on failing towards the successor of a dead one that it remembers (vLLM issue 49238). So a
+// partner that two processes in a row were given up with is the one to blame the next time. A
+// foreign router cannot be told which workers to use. Its pairs are probed directly. The router is
+// probed once it knows a proved worker. Pure.
 #pragma once
 
 #include <array>
@@ -77,7 +77,7 @@ class Probing {
     uint32_t with_proved = 0;  // Of those: it is the suspect.
     uint32_t failures = 0;
     Instant not_before{};
-    Instant blamed_since = kNever;              // The first failure with proved ones.
+    Instant blamed_since = kNever;  // The first failure with proved ones.
     // How often, by the prefill and the decode worker: all but itself are proved.
     std::map<std::pair<Incarnation, Incarnation>, uint32_t> failed_with;
     std::set<Incarnation> given_up_with;        // Others, since a probe last passed through it.

@@ -85,10 +85,9 @@ bool SlowWatch::fails(const std::string& decode, const std::string& prefill, boo
   Poisoned& row = found->second;
   row.first = std::min(row.first, now);
   row.fetches += 1;
-  invariants_.expect(!calm || failing_ > 0 || now - row.first <= kFailsFor ||
-                         row.fetches < kFetchesPlenty,
-                     "one of a pair that fails for long is replaced, but", decode, "fetches from",
-                     prefill);
+  invariants_.expect(
+      !calm || failing_ > 0 || now - row.first <= kFailsFor || row.fetches < kFetchesPlenty,
+      "one of a pair that fails for long is replaced, but", decode, "fetches from", prefill);
   return true;
 }
 

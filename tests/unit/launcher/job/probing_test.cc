@@ -211,9 +211,8 @@ TEST(Probing, ANewRouterIsProvedThoughOnlyOneOfThePairsOfProvedWorkersIsWell) {
     const std::string well[] = {"prefill-" + std::to_string(prefill),
                                 "decode-" + std::to_string(decode)};
     for (int i = 0; i < 8 && !world.ready("router-0"); ++i) {
-      world.answer([&](const Probe& probe) {
-        return probe.prefill == well[0] && probe.decode == well[1];
-      });
+      world.answer(
+          [&](const Probe& probe) { return probe.prefill == well[0] && probe.decode == well[1]; });
       world.now += seconds(20);
     }
     EXPECT_TRUE(world.ready("router-0")) << well[0] << " " << well[1];
