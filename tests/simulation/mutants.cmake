@@ -185,7 +185,6 @@ mutant(parts_live_on cluster launcher/job/supervision.cc "for (const PlacePart& 
 mutant(parts_die_unseen cluster launcher/job/job_nodes.cc "!process->place.has_part_on(node)" "process->place.node != node")
 mutant(failing_pairs_unnoticed poisoned router/core/router_answers.cc "request.accused_pairs.emplace_back(prefill, worker);" "")
 mutant(failing_pairs_mixed_up poisoned router/core/router_answers.cc "      suspect(prefill, decode, PairFault::kFailed, turn);" "      suspect(attempt.prefill.worker, attempt.decode.worker, PairFault::kFailed, turn);")
-mutant(failing_pairs_too_early poisoned launcher/scaling/failing_pairs.cc "!pair.prefill.group_whole || !pair.decode.group_whole ||" "")
 mutant(sizes_never_shrink scaling launcher/job/groups.cc "      steps.push_back({.kind = kRetire, .process = process->name});" "")
 
 # unit_mutant(NAME TEST LIBRARY FILE OLD NEW): of code that no simulated job runs. Its unit test finds it, by random stories.
