@@ -9,7 +9,7 @@ namespace pdjob::launcher {
 
 namespace {
 
-constexpr Duration kTick = std::chrono::milliseconds(500);
+constexpr Duration kReplacementsTick = std::chrono::milliseconds(500);
 
 // Nodes with other GPUs than their number tells apart have labels that do.
 std::string kind_of(const Node* node) {
@@ -101,7 +101,7 @@ JobReplacements::JobReplacements(net::Loop& loop, JobRunner& runner, Options opt
       options_(std::move(options)),
       stragglers_(options_.config, options_.record) {
   if (options_.config.on() || options_.replaces_failing) {
-    tick_ = loop_.call_at(loop_.now() + kTick, [this] { tick(); });
+    tick_ = loop_.call_at(loop_.now() + kReplacementsTick, [this] { tick(); });
   }
 }
 
@@ -109,7 +109,7 @@ JobReplacements::~JobReplacements() { loop_.cancel(tick_); }
 
 void JobReplacements::tick() {
   const Instant now = loop_.now();
-  tick_ = loop_.call_at(now + kTick, [this] { tick(); });
+  tick_ = loop_.call_at(now + kReplacementsTick, [this] { tick(); });
   if (runner_.job().state() != JobState::kReady || runner_.job().adopting()) {
     return;
   }
