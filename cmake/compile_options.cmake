@@ -23,7 +23,8 @@ endif()
 if(PDJOB_SANITIZE MATCHES address)
   add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
 endif()
-# Most globals that AddressSanitizer would guard are these records, which each start would register. The library's own checks, above, see what it then misses in tables, and more.
+# Most globals that AddressSanitizer would guard are these records, which each start would register. The library's own checks, above, see what it
+# then misses in tables, and more.
 if(PDJOB_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options(--param=asan-globals=0)
 endif()

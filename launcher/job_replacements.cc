@@ -48,7 +48,7 @@ PairMember member_of(const Job& job, const Process& worker) {
   return member;
 }
 
-// What routers tell of, usually nothing.
+// Those that routers tell of; usually there are none.
 std::vector<FailingPair> failing_pairs(const Job& job) {
   std::vector<FailingPair> pairs;
   for (const Process& router : job.processes()) {

@@ -1,5 +1,5 @@
-// What the folder of a model in Hugging Face's format says of it: its config.json, and the sizes of
-// its files. Thread-safe.
+// ModelFolder: a model in Hugging Face's format, as its folder describes it by config.json and the
+// sizes of its files. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -108,8 +108,8 @@ struct Process : ProcessRecord {
   bool load_told = false;  // By a heartbeat to this launcher. The totals before are not known.
   net::LossCause loss = net::LossCause::kUnknown;  // For this incarnation.
   std::string last_exit;
-  uint32_t replacements =
-      0;  // Times that it was replaced because it was slow, or failed with a partner.
+  // Times that it was replaced because it was slow, or failed with a partner.
+  uint32_t replacements = 0;
   // The deadline of this state: the time of the next start, or the limit for starting, proving,
   // hanging or draining. kNever in all other states.
   Instant deadline = kNever;

@@ -66,8 +66,8 @@ void take_from(std::vector<Node>& nodes, const Share& share) {
     } else {
       node->gpu_parts.erase(gpu);
       std::erase(node->gpus, gpu);
-      node->topology = {.gpu_memory_bytes =
-                            node->topology.gpu_memory_bytes};  // The rest is of all.
+      // All else in it speaks of all GPUs.
+      node->topology = {.gpu_memory_bytes = node->topology.gpu_memory_bytes};
     }
   }
 }

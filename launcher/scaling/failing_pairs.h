@@ -1,12 +1,12 @@
 // FailingPairs: finds the worker to replace for pairs that go on failing. Routers tell of a prefill
-// and a decode worker whose hand-overs failed, also after the pair was avoided for a while,
-// although other pairs did the same requests well. One of the two then holds something that is
-// wrong only for the other: often about the one that was at the other's place before (vllm#49238).
+// and a decode worker whose hand-overs fail for long. Other pairs did the same requests well, so
+// one of the two holds something that is wrong only for the other: often about the one that was at
+// the other's place before (vllm#49238).
 //
 // The one that fails with more partners is replaced, else the older one: the younger one started
-// after whatever went wrong. If the pair fails still, the other one has become the older one. A
-// worker without a peer in its group stays, because the group would not serve meanwhile; its
-// partner goes, which comes back with new ports. Pure.
+// after whatever went wrong. If the pair fails still, the other one has become the older one. The
+// only worker of a group stays, so that the group goes on serving; its partner goes, and comes back
+// with new ports. Pure.
 #pragma once
 
 #include <map>

@@ -12,7 +12,7 @@
 //
 // A slow worker is replaced, one at a time in a group, and as the group's pace allows. If its
 // successor on the same node is slow, too, the node is to blame: it is replaced only if another
-// node has room. An engine of another make reports no steps, so it is never slow here. Pure.
+// node has room. Only pdjob's own engine reports steps, so only its workers are judged. Pure.
 #pragma once
 
 #include <chrono>
@@ -85,7 +85,7 @@ class Stragglers {
 
   // By the last comparison: at least so many times slower than most of its group. 0: unknown.
   double slowness(std::string_view name) const;
-  // Of replacements for any reason.
+  // It counts replacements for any reason.
   ReplacementPace& pace() { return pace_; }
   // It changes only when step() returns something, or the pace changes.
   StragglerRecord record() const;

@@ -213,7 +213,7 @@ struct WorkerTrouble {
   std::string worker;
   std::string why;
   std::string partner = {};  // A prefill worker: only with this one. Empty: with all.
-  bool lasts = false;        // With this partner, also after it was avoided for a while.
+  bool lasts = false;        // With this partner, for long.
   friend bool operator==(const WorkerTrouble&, const WorkerTrouble&) = default;
 };
 

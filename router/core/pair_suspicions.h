@@ -1,7 +1,7 @@
-// PairSuspicions: pairs of a prefill and a decode worker between which KV was damaged repeatedly,
-// or whose hand-overs go on failing for requests that other pairs then answer well. Each worker may
-// be fine with other partners. The router avoids the pair for a while, if there is another one.
-// Pure.
+// PairSuspicions: pairs of a prefill and a decode worker that do badly together. KV between them
+// was damaged repeatedly, or their hand-overs go on failing for requests that other pairs then
+// answer well. Each worker may be fine with other partners. The router avoids the pair for a while,
+// if there is another one. Pure.
 #pragma once
 
 #include <cstddef>

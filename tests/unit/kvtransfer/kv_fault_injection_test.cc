@@ -326,8 +326,15 @@ TEST_P(KvFaultInjection, ThousandsOfFaultyTransfersLeakNothing) {
   }
   TestRegion& again = make_target();
   Held before;
+  // A corrupt transfer takes the others of its link along. Transfers between GPUs move in step and
+  // end together.
+  const size_t few =
+      GetParam().from_gpu || GetParam().to_gpu ? 0 : kTransfersPerBatch * kBatches / 20;
   size_t done = 0;
-  for (int batch = 0; batch <= kBatches && !HasFatalFailure(); ++batch) {
+  const auto enough = [&](int batches) {  // A busy machine ends fewer in time, and gets more.
+    return batches > kBatches && (done > few || batches > 3 * kBatches);
+  };
+  for (int batch = 0; !enough(batch) && !HasFatalFailure(); ++batch) {
     const bool faulty = batch > 0;
     std::map<TransferId, Outcome> outcomes;
     std::vector<TransferId> ids;
@@ -358,10 +365,7 @@ TEST_P(KvFaultInjection, ThousandsOfFaultyTransfersLeakNothing) {
       before = held_beside_links();  // Everything that can be mapped is mapped now.
     }
   }
-  // A corrupt transfer takes the others of its link along. Transfers between GPUs move in step and
-  // end together.
-  const bool in_step = GetParam().from_gpu || GetParam().to_gpu;
-  EXPECT_GT(done, in_step ? 0 : kTransfersPerBatch * kBatches / 40);
+  EXPECT_GT(done, few);
   EXPECT_TRUE(transfers_well_again(again));
   EXPECT_TRUE(nothing_is_alive());
   EXPECT_TRUE(nothing_leaks(before));
